@@ -1,0 +1,56 @@
+use std::time::Duration;
+
+use crate::name::{QueueName, TaskName};
+use crate::priority::Priority;
+use crate::retry::RetryPolicy;
+
+/// How often a job may be handed to a worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Delivery {
+    /// Redelivered when its worker dies; the default.
+    #[default]
+    AtLeastOnce,
+    /// Acknowledged before it runs: never redelivered, never tried again. If its worker dies, or the
+    /// handler fails, the job ends in the dead-letter bin.
+    AtMostOnce,
+}
+
+/// What a task says about all its jobs. Each part can be overridden by a single call.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct TaskSpec {
+    /// The stable name.
+    pub name: TaskName,
+    /// Where its jobs go when the call names no queue.
+    pub queue: QueueName,
+    /// Priority of its jobs when the call gives none.
+    pub priority: Priority,
+    /// The longest run of one attempt; none by default, since only its author knows how long a task may take.
+    pub timeout: Option<Duration>,
+    /// Delays between attempts.
+    pub retry: RetryPolicy,
+    /// How many times the handler may fail; at least 1.
+    pub max_attempts: u32,
+    /// How long a job may wait before its first start; none by default.
+    pub ttl: Option<Duration>,
+    /// At least once, or at most once.
+    pub delivery: Delivery,
+}
+
+impl TaskSpec {
+    /// A task on the queue `default` with every default.
+    pub fn new(name: TaskName) -> Self {
+        let retry = RetryPolicy::default();
+        Self {
+            name,
+            queue: QueueName::default_queue(),
+            priority: Priority::default(),
+            timeout: None,
+            max_attempts: retry.default_attempts(),
+            retry,
+            ttl: None,
+            delivery: Delivery::default(),
+        }
+    }
+}
