@@ -104,7 +104,11 @@ impl Payload {
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
         let (codec, body) = self.split()?;
         match codec {
-            Codec::MessagePack => rmp_serde::from_slice(body).map_err(|error| DecodeError(error.to_string())),
+            Codec::MessagePack => {
+                let mut deserializer = rmp_serde::Deserializer::from_read_ref(body);
+                deserializer.set_max_depth(MAX_DEPTH);
+                T::deserialize(&mut deserializer).map_err(|error| DecodeError(error.to_string()))
+            }
             Codec::Json => serde_json::from_slice(body).map_err(|error| DecodeError(error.to_string())),
         }
     }
@@ -134,6 +138,10 @@ impl fmt::Debug for Payload {
         write!(f, "Payload({} bytes)", self.0.len())
     }
 }
+
+/// Deeper nesting is refused, as by `serde_json`: the decoder recurses, and a hostile payload must not reach the
+/// end of a thread's stack.
+const MAX_DEPTH: usize = 128;
 
 #[cfg(test)]
 mod tests {
