@@ -1,0 +1,15 @@
+//! Runs jobs: claim → buffer → run → settle.
+
+#![deny(rustdoc::broken_intra_doc_links, rustdoc::bare_urls)]
+
+mod context;
+mod definition;
+mod registry;
+mod state;
+mod task_error;
+
+pub use context::Context;
+pub use definition::{Invocation, Parameter, TaskDefinition, TaskFuture};
+pub use registry::{Registry, RegistryError};
+pub use state::{State, StateKey, States};
+pub use task_error::{HandlerError, TaskError, ViaDisplay, ViaError, ViaTaskError};

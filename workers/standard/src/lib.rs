@@ -1,0 +1,1 @@
+//! Tasks that are useful without writing Rust.

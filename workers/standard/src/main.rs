@@ -1,0 +1,3 @@
+//! The standard worker.
+
+fn main() {}
