@@ -12,6 +12,7 @@ use crate::inspect::{
 use crate::job::{Job, NewJob};
 use crate::name::{QueueName, TaskName};
 use crate::queue::{Declared, QueueChange};
+use crate::task::TaskInfo;
 use crate::verdict::Verdict;
 
 /// A future that an object-safe trait can return.
@@ -93,6 +94,9 @@ pub trait Broker: Debug + Display + Send + Sync + 'static {
 
     /// Queues and workers with their figures, at a cost that does not depend on the number of jobs.
     fn stats(&self) -> BoxFuture<'_, Result<Stats>>;
+
+    /// Every task that a worker ever announced, by name.
+    fn tasks(&self) -> BoxFuture<'_, Result<Vec<TaskInfo>>>;
 
     /// Proves the store's invariants by looking at every job. Safe on a live store; as slow as the store is
     /// large.
@@ -285,8 +289,8 @@ pub struct WorkerInfo {
     pub label: String,
     /// The queues that it serves.
     pub queues: Vec<QueueName>,
-    /// The tasks that it knows.
-    pub tasks: Vec<TaskName>,
+    /// The tasks that it knows. The store remembers them after the worker is gone.
+    pub tasks: Vec<TaskInfo>,
     /// How many handlers it runs at once.
     pub concurrency: u32,
     /// How long it may be silent before it is taken for dead.

@@ -43,6 +43,6 @@ pub use payload::{Codec, DecodeError, EncodeError, Payload};
 pub use priority::{InvalidPriority, Priority};
 pub use queue::{Declared, OnExpire, Overflow, Paused, QueueChange, QueueSettings};
 pub use retry::{InvalidRetry, RetryPolicy};
-pub use task::{Delivery, TaskSpec};
+pub use task::{Delivery, ParameterInfo, TaskInfo, TaskSpec};
 pub use time::{InvalidDuration, Timestamp, format_duration, parse_duration};
 pub use verdict::{DeadReason, Failure, Outcome, Redelivery, Verdict, judge, redeliver};

@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::name::{QueueName, TaskName};
 use crate::priority::Priority;
 use crate::retry::RetryPolicy;
@@ -53,4 +55,44 @@ impl TaskSpec {
             delivery: Delivery::default(),
         }
     }
+}
+
+/// What a worker tells the store about a task that it knows, so that programs without the Rust types can
+/// enqueue it and be told at once what does not fit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct TaskInfo {
+    /// The stable name.
+    pub name: TaskName,
+    /// Where its jobs go by default.
+    pub queue: QueueName,
+    /// Their priority by default.
+    pub priority: Priority,
+    /// How long they may wait by default.
+    #[serde(default)]
+    pub ttl: Option<Duration>,
+    /// The parameters that make up the payload.
+    pub parameters: Vec<ParameterInfo>,
+}
+
+impl TaskInfo {
+    /// The public part of a specification, with the task's parameters.
+    pub fn new(spec: &TaskSpec, parameters: Vec<ParameterInfo>) -> Self {
+        Self {
+            name: spec.name.clone(),
+            queue: spec.queue.clone(),
+            priority: spec.priority,
+            ttl: spec.ttl,
+            parameters,
+        }
+    }
+}
+
+/// One parameter of a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParameterInfo {
+    /// Its name.
+    pub name: String,
+    /// Its Rust type as it was written, such as `Option<u32>`.
+    pub ty: String,
 }
