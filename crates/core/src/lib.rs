@@ -11,6 +11,7 @@
 
 #![deny(rustdoc::broken_intra_doc_links, rustdoc::bare_urls)]
 
+mod arguments;
 mod broker;
 mod call;
 mod error;
@@ -26,6 +27,7 @@ mod task;
 mod time;
 mod verdict;
 
+pub use arguments::{ArgumentProblem, InvalidArguments};
 pub use broker::{
     BoxFuture, Broker, ClaimOptions, Claimed, EnqueueOptions, Enqueued, Holding, MaintainOptions,
     Maintenance, QueueShare, Receipt, Renewal, Settled, Settlement, Suspects, WaitOptions, WorkerInfo,
