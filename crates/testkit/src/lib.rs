@@ -1,1 +1,13 @@
-//! The test kit.
+//! What engines of Celeriac are tested with.
+//!
+//! * [`ReferenceBroker`]: the whole [`Broker`](celeriac_core::Broker) contract in memory, in the plainest way. It is
+//!   the model that engines are compared with, and a broker for unit tests. Nothing survives the process.
+//! * [`ManualClock`]: time that a test moves by hand.
+
+#![deny(rustdoc::broken_intra_doc_links, rustdoc::bare_urls)]
+
+mod clock;
+mod reference;
+
+pub use clock::ManualClock;
+pub use reference::{Outage, ReferenceBroker};
