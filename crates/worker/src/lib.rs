@@ -4,12 +4,15 @@
 
 mod context;
 mod definition;
+mod generated;
 mod registry;
 mod state;
 mod task_error;
 
 pub use context::Context;
 pub use definition::{Invocation, Parameter, TaskDefinition, TaskFuture};
+#[doc(hidden)]
+pub use generated::{Argument, HandlerOutput, SpecLiterals, asynchronous, blocking, spec};
 pub use registry::{Registry, RegistryError};
 pub use state::{State, StateKey, States};
 pub use task_error::{HandlerError, TaskError, ViaDisplay, ViaError, ViaTaskError};

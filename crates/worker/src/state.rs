@@ -4,6 +4,8 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::task_error::TaskError;
+
 /// Something that the worker hands to handlers: a pool, a client, a configuration.
 ///
 /// A parameter of this type is not part of the job. The value is given once, with `worker().state(value)`, and
@@ -63,14 +65,14 @@ impl StateKey {
     }
 }
 
-/// All states of a worker, one for each type.
+/// All states of a worker, one for each type. A clone shares them.
 #[derive(Clone, Default)]
-pub struct States(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
+pub struct States(Arc<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
 
 impl States {
     /// Adds a state; one of the same type is replaced.
     pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
-        self.0.insert(TypeId::of::<T>(), Arc::new(value));
+        Arc::make_mut(&mut self.0).insert(TypeId::of::<T>(), Arc::new(value));
     }
 
     /// Whether a state of this type is there.
@@ -82,6 +84,15 @@ impl States {
     pub fn get<T: Send + Sync + 'static>(&self) -> Option<State<T>> {
         let shared = self.0.get(&TypeId::of::<T>())?;
         Arc::clone(shared).downcast::<T>().ok().map(State)
+    }
+
+    /// The state of type `T` for a handler. A worker checks at its start that all are there, so the failure
+    /// is seen only by who runs a definition by hand.
+    #[doc(hidden)]
+    pub fn hand_in<T: Send + Sync + 'static>(&self) -> Result<State<T>, TaskError> {
+        self.get().ok_or_else(|| {
+            TaskError::failed(format!("the worker has no State<{}>", std::any::type_name::<T>()))
+        })
     }
 }
 

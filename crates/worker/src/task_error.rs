@@ -54,7 +54,7 @@ impl TaskError {
     }
 }
 
-impl<E: Error + Send + Sync + 'static> From<E> for TaskError {
+impl<E: Error> From<E> for TaskError {
     fn from(error: E) -> Self {
         Self::Failed(with_causes(&error))
     }
@@ -63,7 +63,8 @@ impl<E: Error + Send + Sync + 'static> From<E> for TaskError {
 /// How the code that `#[task]` writes turns the error of a handler into a [`TaskError`].
 ///
 /// The methods are found by the compiler from the most specific to the most general, by the number of
-/// references: a `TaskError` stays itself, an `Error` brings its causes, anything else its `Display`.
+/// references: a `TaskError` stays itself, an `Error` (boxed or not) brings its causes, anything else its
+/// `Display`.
 #[doc(hidden)]
 pub struct HandlerError<E>(Cell<Option<E>>);
 
@@ -80,16 +81,35 @@ impl<E> HandlerError<E> {
     }
 }
 
-/// A handler's error that is a [`TaskError`].
+/// A handler's error of a type that is known by name: [`TaskError`], and the boxed errors, which are no
+/// `Error` themselves.
 #[doc(hidden)]
 pub trait ViaTaskError {
-    /// The error as it is.
+    /// The error as it is, or the boxed error's text with its causes.
     fn task_error(&self) -> TaskError;
 }
 
 impl ViaTaskError for &&HandlerError<TaskError> {
     fn task_error(&self) -> TaskError {
         self.0.take().unwrap_or(TaskError::Cancel)
+    }
+}
+
+impl ViaTaskError for &&HandlerError<Box<dyn Error>> {
+    fn task_error(&self) -> TaskError {
+        TaskError::Failed(self.0.take().map(|error| with_causes(&*error)).unwrap_or_default())
+    }
+}
+
+impl ViaTaskError for &&HandlerError<Box<dyn Error + Send>> {
+    fn task_error(&self) -> TaskError {
+        TaskError::Failed(self.0.take().map(|error| with_causes(&*error)).unwrap_or_default())
+    }
+}
+
+impl ViaTaskError for &&HandlerError<Box<dyn Error + Send + Sync>> {
+    fn task_error(&self) -> TaskError {
+        TaskError::Failed(self.0.take().map(|error| with_causes(&*error)).unwrap_or_default())
     }
 }
 
@@ -114,8 +134,9 @@ pub trait ViaDisplay {
 }
 
 impl<E: Display> ViaDisplay for HandlerError<E> {
+    /// With `#`, by which error reports (`anyhow`, `eyre`) print their causes as well; others ignore it.
     fn task_error(&self) -> TaskError {
-        TaskError::Failed(self.0.take().map(|error| error.to_string()).unwrap_or_default())
+        TaskError::Failed(self.0.take().map(|error| format!("{error:#}")).unwrap_or_default())
     }
 }
 
@@ -176,6 +197,9 @@ mod tests {
         assert!(matches!((&&&own).task_error(), TaskError::Reject(text) if text == "no"));
         let standard = HandlerError::new(Outer(Inner));
         assert_eq!((&&&standard).task_error().to_string(), "upload failed: connection refused");
+        let boxed: Box<dyn Error + Send + Sync> = Box::new(Outer(Inner));
+        let boxed = HandlerError::new(boxed);
+        assert_eq!((&&&boxed).task_error().to_string(), "upload failed: connection refused");
         let text = HandlerError::new("just text");
         assert_eq!((&&&text).task_error().to_string(), "just text");
     }
