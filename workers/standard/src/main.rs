@@ -1,3 +1,7 @@
-//! The standard worker.
+//! The standard worker: `worker --queues high,default`.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    celeriac_standard::main()
+}
