@@ -1,0 +1,141 @@
+use std::fmt;
+use std::sync::Arc;
+
+use celeriac_core::{Broker, Call, Cancelled, Details, EnqueueOptions, Enqueued, JobId, NewJob, Result};
+use uuid::Uuid;
+
+use crate::connect::connect_broker;
+
+/// Calls tasks: stores jobs, and looks after those that are stored.
+///
+/// A clone is cheap and shares the connection. A worker hands its own client to handlers that take a
+/// `State<Client>`.
+///
+/// ```
+/// use celeriac::prelude::*;
+///
+/// #[task]
+/// async fn greet(name: String) {
+///     println!("Hello, {name}!");
+/// }
+///
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// let celeriac = Client::connect("sqlite::memory:").await?;
+/// let job = celeriac.enqueue(greet::call("Ada")).await?;
+/// assert!(celeriac.job(job.id()).await?.is_some());
+/// # celeriac::Result::Ok(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    broker: Arc<dyn Broker>,
+    options: EnqueueOptions,
+}
+
+impl Client {
+    /// Opens the broker that `url` names, such as `sqlite:jobs.db`.
+    ///
+    /// # Errors
+    /// As [`connect_broker`].
+    pub async fn connect(url: &str) -> Result<Self> {
+        Ok(Self::new(connect_broker(url).await?))
+    }
+
+    /// A client of a broker that is open already.
+    pub fn new(broker: Arc<dyn Broker>) -> Self {
+        Self { broker, options: EnqueueOptions::default() }
+    }
+
+    /// Declares a queue that does not exist when a job is enqueued into it.
+    ///
+    /// Otherwise that is refused, since a typing error would collect jobs that nobody runs.
+    #[must_use]
+    pub const fn declare_missing_queues(mut self) -> Self {
+        self.options.declare_missing = true;
+        self
+    }
+
+    /// The largest payload in bytes that this client stores; default 1 MiB.
+    ///
+    /// A queue moves each payload several times; larger data belongs in a store made for it, with a reference to
+    /// it in the job.
+    #[must_use]
+    pub const fn max_payload(mut self, bytes: usize) -> Self {
+        self.options.max_payload = bytes;
+        self
+    }
+
+    /// Stores a job. When this returns, the job is on the disk.
+    ///
+    /// # Errors
+    /// What was wrong with the call ([`Invalid`], [`InvalidName`], [`Arguments`]), [`PayloadTooLarge`],
+    /// [`NoSuchQueue`], [`QueueFull`]: nothing is stored then. After [`Unavailable`] and [`DeadlinePassed`] the
+    /// job may or may not be stored: repeat the call with [`Call::id`] or [`Call::idempotency_key`] to be sure of
+    /// exactly one.
+    ///
+    /// [`Invalid`]: crate::Error::Invalid
+    /// [`InvalidName`]: crate::Error::InvalidName
+    /// [`Arguments`]: crate::Error::Arguments
+    /// [`PayloadTooLarge`]: crate::Error::PayloadTooLarge
+    /// [`NoSuchQueue`]: crate::Error::NoSuchQueue
+    /// [`QueueFull`]: crate::Error::QueueFull
+    /// [`Unavailable`]: crate::Error::Unavailable
+    /// [`DeadlinePassed`]: crate::Error::DeadlinePassed
+    pub async fn enqueue(&self, call: Call) -> Result<Enqueued> {
+        let id = fresh_id();
+        let stored = self.broker.enqueue(vec![call.into_job(id)?], self.options.clone()).await?;
+        // One answer for each job is the broker's contract; without an answer the call succeeded all the same.
+        Ok(stored.into_iter().next().unwrap_or(Enqueued::New(id)))
+    }
+
+    /// Stores many jobs in one round trip: all of them or none. The answer has one entry for each, in order.
+    ///
+    /// # Errors
+    /// As [`Client::enqueue`], for the first call that is refused.
+    pub fn enqueue_all(
+        &self,
+        calls: impl IntoIterator<Item = Call>,
+    ) -> impl Future<Output = Result<Vec<Enqueued>>> + Send {
+        // Before the first await, so that the iterator need not be `Send`.
+        let jobs: Result<Vec<NewJob>> = calls.into_iter().map(|call| call.into_job(fresh_id())).collect();
+        async move {
+            match jobs? {
+                none if none.is_empty() => Ok(Vec::new()),
+                jobs => self.broker.enqueue(jobs, self.options.clone()).await,
+            }
+        }
+    }
+
+    /// Removes a job that waits; asks the handler to stop if it runs.
+    ///
+    /// # Errors
+    /// Only those of a store that cannot be reached; a job that is finished is [`Cancelled::NotFound`].
+    pub async fn cancel(&self, id: JobId) -> Result<Cancelled> {
+        self.broker.cancel(id).await
+    }
+
+    /// A job, where it is and what happened to it; `None` if it is finished or never was.
+    ///
+    /// # Errors
+    /// Only those of a store that cannot be reached or is damaged.
+    pub async fn job(&self, id: JobId) -> Result<Option<Details>> {
+        self.broker.find(id).await
+    }
+
+    /// The broker itself, for everything that an operator needs.
+    pub const fn broker(&self) -> &Arc<dyn Broker> {
+        &self.broker
+    }
+}
+
+impl fmt::Debug for Client {
+    /// The store's address, which the broker prints without its password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Client({})", self.broker)
+    }
+}
+
+/// Ids grow with time, so neighbours in time are neighbours in the store's indexes.
+fn fresh_id() -> JobId {
+    JobId::from_uuid(Uuid::now_v7())
+}

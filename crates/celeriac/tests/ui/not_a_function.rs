@@ -1,0 +1,8 @@
+use celeriac::task;
+
+#[task]
+struct Thumbnail {
+    width: u32,
+}
+
+fn main() {}

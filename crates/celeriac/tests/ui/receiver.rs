@@ -1,0 +1,6 @@
+use celeriac::task;
+
+#[task]
+fn method(&self, id: u64) {}
+
+fn main() {}
