@@ -211,9 +211,9 @@ impl Claimed {
         Self { job, receipt }
     }
 
-    /// Whether it was in the hands of a worker that died.
+    /// Whether it was in the hands of a worker that died, and has had no verdict since.
     pub const fn is_suspect(&self) -> bool {
-        self.job.deliveries > 0
+        self.receipt.lane == Receipt::SUSPECTS
     }
 }
 
@@ -229,6 +229,11 @@ pub struct Receipt {
     pub lane: i16,
     /// The place within queue and lane. Changes whenever the job is redelivered.
     pub seq: i64,
+}
+
+impl Receipt {
+    /// The lane of the suspects of a crash, in every engine. Lanes 0 to 9 are the priorities.
+    pub const SUSPECTS: i16 = 10;
 }
 
 /// Whether a job is still held.

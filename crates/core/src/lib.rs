@@ -47,4 +47,4 @@ pub use queue::{Declared, OnExpire, Overflow, Paused, QueueChange, QueueSettings
 pub use retry::{InvalidRetry, RetryPolicy};
 pub use task::{Delivery, ParameterInfo, TaskInfo, TaskSpec};
 pub use time::{InvalidDuration, Timestamp, format_duration, parse_duration};
-pub use verdict::{DeadReason, Failure, Outcome, Redelivery, Verdict, judge, redeliver};
+pub use verdict::{DeadReason, Failure, Outcome, Redelivery, Verdict, judge, max_attempts, redeliver};

@@ -87,6 +87,11 @@ impl Payload {
         &self.0
     }
 
+    /// The bytes as they are stored, codec byte first.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+
     /// Size in bytes, codec byte included.
     pub const fn len(&self) -> usize {
         self.0.len()

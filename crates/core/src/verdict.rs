@@ -203,17 +203,21 @@ pub fn judge(job: &Job, task: &TaskSpec, outcome: Outcome, random: f64) -> Verdi
         Outcome::Failed { failure, after } => {
             let failures = job.attempt.saturating_add(1);
             let policy = job.extras.policy.retry.as_ref();
-            let allowed = match (job.extras.policy.max_attempts, policy) {
-                (Some(attempts), _) => attempts,
-                (None, Some(policy)) => policy.default_attempts(),
-                (None, None) => task.max_attempts,
-            };
-            if failures >= allowed || task.delivery == Delivery::AtMostOnce {
+            if failures >= max_attempts(job, task) || task.delivery == Delivery::AtMostOnce {
                 return Verdict::Reject { reason: DeadReason::RetriesExhausted, failure: Some(failure) };
             }
             let after = after.unwrap_or_else(|| policy.unwrap_or(&task.retry).delay(failures, random));
             Verdict::Retry { after, failure }
         }
+    }
+}
+
+/// How many times the handler may fail: the job's own number, else that of its own policy, else the task's.
+pub fn max_attempts(job: &Job, task: &TaskSpec) -> u32 {
+    match (job.extras.policy.max_attempts, &job.extras.policy.retry) {
+        (Some(attempts), _) => attempts,
+        (None, Some(policy)) => policy.default_attempts(),
+        (None, None) => task.max_attempts,
     }
 }
 

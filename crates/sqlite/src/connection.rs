@@ -1,0 +1,97 @@
+use std::time::{Duration, Instant};
+
+use celeriac_core::Error;
+use rusqlite::{Connection, OpenFlags};
+
+use crate::fault::{Fault, translate};
+use crate::options::{Place, SqliteOptions, Synchronous};
+
+/// Opens one connection with the settings that every connection of ours has. The only place that opens any.
+pub(crate) fn open(options: &SqliteOptions) -> Result<Connection, Fault> {
+    let mut connection = match &options.place {
+        Place::Memory => Connection::open_in_memory()?,
+        Place::File(path) => {
+            if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty())
+                && !folder.is_dir()
+            {
+                let problem = format!("the folder {} does not exist; create it first", folder.display());
+                return Err(Error::NotAStore { store: options.to_string(), problem }.into());
+            }
+            let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+                | OpenFlags::SQLITE_OPEN_CREATE
+                | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            Connection::open_with_flags(path, flags)?
+        }
+    };
+    wait_when_busy(&mut connection, options.busy_timeout)?;
+    connection.set_prepared_statement_cache_capacity(128);
+    if options.place != Place::Memory {
+        use_wal(&connection, options)?;
+    }
+    connection.pragma_update(None, "synchronous", options.synchronous.word())?;
+    // Room for the hot end of a deep queue; the default of 2 MiB thrashes with large payloads.
+    connection.pragma_update(None, "cache_size", -16_384)?;
+    connection.pragma_update(None, "temp_store", "memory")?;
+    // A checkpoint stalls the thread that commits. Each moves more pages at once when they come less often.
+    connection.pragma_update(None, "wal_autocheckpoint", 4_000)?;
+    connection.pragma_update(None, "foreign_keys", false)?;
+    Ok(connection)
+}
+
+impl Synchronous {
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Normal => "normal",
+        }
+    }
+}
+
+/// SQLite's own back-off sleeps up to 100 ms, in which a lock that is held for a millisecond at a time is
+/// never met free. Short sleeps give every process its turn.
+fn wait_when_busy(connection: &mut Connection, timeout: Duration) -> Result<(), Fault> {
+    let mut started = Instant::now();
+    connection.busy_handler(Some(move |count: i32| {
+        if count == 0 {
+            started = Instant::now();
+        }
+        let waited = started.elapsed();
+        let pause = if waited < Duration::from_millis(20) { 80 } else { 500 };
+        std::thread::sleep(Duration::from_micros(pause));
+        waited < timeout
+    }))?;
+    Ok(())
+}
+
+/// Changing the journal mode does not ask the busy handler, so a start beside other starts is repeated here.
+fn use_wal(connection: &Connection, options: &SqliteOptions) -> Result<(), Fault> {
+    let started = Instant::now();
+    loop {
+        let mode = connection
+            .pragma_query_value(None, "journal_mode", |row| row.get::<_, String>(0))
+            .and_then(|mode| {
+                if mode == "wal" {
+                    return Ok(mode);
+                }
+                connection.query_row("pragma journal_mode = wal", [], |row| row.get(0))
+            });
+        match mode {
+            Ok(mode) if mode == "wal" => return Ok(()),
+            Ok(mode) => {
+                let problem = format!(
+                    "its journal mode stays {mode:?} where wal is needed; put it on a local disk, not on a network \
+                     file system"
+                );
+                return Err(Error::NotAStore { store: options.to_string(), problem }.into());
+            }
+            Err(error) => {
+                let error = translate(&options.to_string(), "open the file", &error);
+                let busy = matches!(error, Error::Unavailable { .. });
+                if !busy || started.elapsed() > options.busy_timeout {
+                    return Err(error.into());
+                }
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! The rows of the four rooms, and the moves between them. Each move is a delete and an insert in the caller's
+//! transaction, with the counters of the queue.
+
+use celeriac_core::{
+    Attempt, AttemptKind, DeadReason, Extras, Failure, Job, JobId, OnExpire, Payload, Priority, QueueName,
+    TaskName, Timestamp,
+};
+use rusqlite::{OptionalExtension, Row, params};
+use uuid::Uuid;
+
+use crate::fault::Fault;
+use crate::state::{SUSPECTS, parts};
+use crate::transaction::Transaction;
+
+/// A job's columns, the same in every room.
+#[derive(Clone, Debug)]
+pub(crate) struct JobRow {
+    pub(crate) id: [u8; 16],
+    pub(crate) task: String,
+    pub(crate) payload: Vec<u8>,
+    pub(crate) attempt: u32,
+    pub(crate) deliveries: u32,
+    pub(crate) priority: u8,
+    pub(crate) enqueued_at: i64,
+    pub(crate) due_at: i64,
+    pub(crate) expires_at: Option<i64>,
+    pub(crate) extras: Vec<u8>,
+}
+
+impl JobRow {
+    /// Reads the columns from `first` on, in the order in which every statement lists them.
+    pub(crate) fn read(row: &Row<'_>, first: usize) -> rusqlite::Result<Self> {
+        Ok(Self {
+            id: row.get(first)?,
+            task: row.get(first + 1)?,
+            payload: row.get(first + 2)?,
+            attempt: row.get(first + 3)?,
+            deliveries: row.get(first + 4)?,
+            priority: row.get(first + 5)?,
+            enqueued_at: row.get(first + 6)?,
+            due_at: row.get(first + 7)?,
+            expires_at: row.get(first + 8)?,
+            extras: row.get(first + 9)?,
+        })
+    }
+
+    /// The job as others see it.
+    pub(crate) fn into_job(self, queue: QueueName) -> Result<Job, celeriac_core::Error> {
+        Ok(Job::from_columns(
+            JobId::from_uuid(Uuid::from_bytes(self.id)),
+            queue,
+            TaskName::new(self.task)?,
+            Priority::new(self.priority)?,
+            Payload::from_stored(self.payload),
+            self.attempt,
+            self.deliveries,
+            Timestamp::from_micros(self.enqueued_at),
+            Timestamp::from_micros(self.due_at),
+            self.expires_at.map(Timestamp::from_micros),
+            Extras::from_bytes(&self.extras)?,
+        ))
+    }
+
+    /// Adds an entry to the history. Extras that are damaged are replaced: a job must not be stuck for them.
+    pub(crate) fn record(&mut self, attempt: Attempt) {
+        let mut extras = Extras::from_bytes(&self.extras).unwrap_or_default();
+        extras.record(attempt);
+        self.extras = extras.to_bytes();
+    }
+
+    /// Counts a failure and writes it into the history.
+    pub(crate) fn fail(&mut self, now: Timestamp, worker: &str, failure: Failure) {
+        if failure.kind != AttemptKind::Undecodable {
+            self.attempt = self.attempt.saturating_add(1);
+        }
+        self.record(Attempt::new(now, self.attempt.max(1), worker, failure));
+    }
+
+    pub(crate) fn is_expired(&self, now: Timestamp) -> bool {
+        self.expires_at.is_some_and(|at| at <= now.as_micros())
+    }
+}
+
+/// Puts a job into `jobs`, behind the others of its lane.
+pub(crate) fn insert_job(
+    transaction: &mut Transaction<'_>,
+    queue: i32,
+    lane: u8,
+    row: &JobRow,
+) -> Result<i64, Fault> {
+    let state = transaction.queue_mut(queue)?;
+    let key = state.next_key(queue, lane);
+    state.counts.ready += 1;
+    if lane == SUSPECTS {
+        state.counts.suspects += 1;
+    }
+    transaction
+        .connection
+        .prepare_cached(
+            "insert into jobs (key, id, task, payload, attempt, deliveries, priority, enqueued_at, due_at, \
+             expires_at, extras) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+        )?
+        .execute(params![
+            key,
+            row.id,
+            row.task,
+            row.payload,
+            row.attempt,
+            row.deliveries,
+            row.priority,
+            row.enqueued_at,
+            row.due_at,
+            row.expires_at,
+            row.extras,
+        ])?;
+    transaction.woke = true;
+    Ok(key)
+}
+
+/// Puts a job into `scheduled`.
+pub(crate) fn insert_scheduled(
+    transaction: &mut Transaction<'_>,
+    queue: i32,
+    row: &JobRow,
+) -> Result<(), Fault> {
+    transaction.queue_mut(queue)?.counts.scheduled += 1;
+    transaction
+        .connection
+        .prepare_cached(
+            "insert into scheduled (id, task, payload, attempt, deliveries, priority, enqueued_at, due_at, \
+             expires_at, extras, queue, since) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+        )?
+        .execute(params![
+            row.id,
+            row.task,
+            row.payload,
+            row.attempt,
+            row.deliveries,
+            row.priority,
+            row.enqueued_at,
+            row.due_at,
+            row.expires_at,
+            row.extras,
+            queue,
+            transaction.now.as_micros(),
+        ])?;
+    // A waiter may have to wake earlier for it than it planned to.
+    transaction.woke = true;
+    Ok(())
+}
+
+/// Puts a job into `parked`, to wait for a worker that knows its task.
+pub(crate) fn insert_parked(
+    transaction: &mut Transaction<'_>,
+    queue: i32,
+    row: &JobRow,
+) -> Result<(), Fault> {
+    transaction.queue_mut(queue)?.counts.parked += 1;
+    transaction
+        .connection
+        .prepare_cached(
+            "insert into parked (id, task, payload, attempt, deliveries, priority, enqueued_at, due_at, \
+             expires_at, extras, queue, since, waits_for) \
+             values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+        )?
+        .execute(params![
+            row.id,
+            row.task,
+            row.payload,
+            row.attempt,
+            row.deliveries,
+            row.priority,
+            row.enqueued_at,
+            row.due_at,
+            row.expires_at,
+            row.extras,
+            queue,
+            transaction.now.as_micros(),
+            row.task,
+        ])?;
+    Ok(())
+}
+
+/// Puts a job into the dead-letter bin.
+pub(crate) fn bury(
+    transaction: &mut Transaction<'_>,
+    queue: i32,
+    row: &JobRow,
+    reason: DeadReason,
+) -> Result<(), Fault> {
+    let counts = &mut transaction.queue_mut(queue)?.counts;
+    counts.dead += 1;
+    counts.buried += 1;
+    transaction
+        .connection
+        .prepare_cached(
+            "insert into dead (id, task, payload, attempt, deliveries, priority, enqueued_at, due_at, \
+             expires_at, extras, queue, since, reason) \
+             values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+        )?
+        .execute(params![
+            row.id,
+            row.task,
+            row.payload,
+            row.attempt,
+            row.deliveries,
+            row.priority,
+            row.enqueued_at,
+            row.due_at,
+            row.expires_at,
+            row.extras,
+            queue,
+            transaction.now.as_micros(),
+            reason.as_str(),
+        ])?;
+    Ok(())
+}
+
+/// What the queue's setting says about a job that was not started in time.
+pub(crate) fn expire(transaction: &mut Transaction<'_>, queue: i32, row: &JobRow) -> Result<(), Fault> {
+    if transaction.queue(queue)?.settings.on_expire == OnExpire::Drop {
+        transaction.queue_mut(queue)?.counts.dropped += 1;
+        return Ok(());
+    }
+    bury(transaction, queue, row, DeadReason::Expired)
+}
+
+/// Takes a row out of `jobs`. Counters are the caller's: only it knows whether the job was ready or held.
+pub(crate) fn take_job(transaction: &Transaction<'_>, key: i64) -> Result<Option<JobRow>, Fault> {
+    let row = transaction
+        .connection
+        .prepare_cached(
+            "select id, task, payload, attempt, deliveries, priority, enqueued_at, due_at, expires_at, extras \
+             from jobs where key = ?1",
+        )?
+        .query_row([key], |row| JobRow::read(row, 0))
+        .optional()?;
+    if row.is_some() {
+        delete_job(transaction, key)?;
+    }
+    Ok(row)
+}
+
+pub(crate) fn delete_job(transaction: &Transaction<'_>, key: i64) -> Result<(), Fault> {
+    transaction.connection.prepare_cached("delete from jobs where key = ?1")?.execute([key])?;
+    Ok(())
+}
+
+/// Removes a row of `parked`.
+pub(crate) fn delete_parked(transaction: &mut Transaction<'_>, queue: i32, key: i64) -> Result<(), Fault> {
+    transaction.connection.prepare_cached("delete from parked where key = ?1")?.execute([key])?;
+    transaction.queue_mut(queue)?.counts.parked -= 1;
+    Ok(())
+}
+
+/// Removes a row of `scheduled`.
+pub(crate) fn delete_scheduled(transaction: &mut Transaction<'_>, queue: i32, key: i64) -> Result<(), Fault> {
+    transaction.connection.prepare_cached("delete from scheduled where key = ?1")?.execute([key])?;
+    transaction.queue_mut(queue)?.counts.scheduled -= 1;
+    Ok(())
+}
+
+/// Removes a row of `dead`.
+pub(crate) fn delete_dead(transaction: &mut Transaction<'_>, queue: i32, key: i64) -> Result<(), Fault> {
+    transaction.connection.prepare_cached("delete from dead where key = ?1")?.execute([key])?;
+    transaction.queue_mut(queue)?.counts.dead -= 1;
+    Ok(())
+}
+
+/// Counts a ready job as gone from `jobs`.
+pub(crate) fn count_ready_gone(transaction: &mut Transaction<'_>, key: i64) -> Result<(), Fault> {
+    let (queue, lane, _) = parts(key);
+    let counts = &mut transaction.queue_mut(queue)?.counts;
+    counts.ready -= 1;
+    if lane == SUSPECTS {
+        counts.suspects -= 1;
+    }
+    Ok(())
+}

@@ -1,0 +1,289 @@
+//! One thread writes. It takes all requests that wait, runs them in one transaction, commits once, and answers
+//! all: the disk is waited for once per group, so the safe setting is also the fast one.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use celeriac_core::{Error, Result, Timestamp};
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+use crate::fault::Fault;
+use crate::options::{SqliteOptions, Synchronous};
+use crate::state::Cache;
+use crate::transaction::Transaction;
+use crate::wake::Wake;
+
+/// At most this many requests share a commit: bounds how long the first of them waits.
+const MAX_GROUP: usize = 512;
+/// How long a group waits for callers that were part of the one before and are likely to come again.
+const REGROUP: Duration = Duration::from_micros(150);
+
+/// Whether a piece of work must be on disk before it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// As the store is set.
+    Durable,
+    /// A crash of the machine may undo it: claims, which then are redeliveries.
+    Volatile,
+}
+
+/// The sending side. Dropping the last one ends the thread after the requests that wait.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    requests: Option<Sender<Box<dyn Request>>>,
+    thread: Option<JoinHandle<()>>,
+    store: Arc<str>,
+    deadline: Duration,
+}
+
+/// The store's clock: this machine's, but never backwards within a process.
+#[derive(Debug, Default)]
+pub(crate) struct Clock(AtomicI64);
+
+impl Clock {
+    pub(crate) fn now(&self) -> Timestamp {
+        let now = Timestamp::from_system_time(SystemTime::now()).as_micros();
+        Timestamp::from_micros(self.0.fetch_max(now, Ordering::Relaxed).max(now))
+    }
+}
+
+/// A piece of work and where its answer goes.
+trait Request: Send {
+    fn durability(&self) -> Durability;
+    /// May run again after a rollback.
+    fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), Fault>;
+    fn answer(self: Box<Self>, outcome: Result<()>);
+    fn operation(&self) -> &'static str;
+}
+
+struct Work<T, F> {
+    operation: &'static str,
+    durability: Durability,
+    work: F,
+    value: Option<T>,
+    reply: oneshot::Sender<Result<T>>,
+}
+
+impl<T, F> Request for Work<T, F>
+where
+    T: Send,
+    F: FnMut(&mut Transaction<'_>) -> Result<T, Fault> + Send,
+{
+    fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), Fault> {
+        self.value = Some((self.work)(transaction)?);
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>, outcome: Result<()>) {
+        let lost = || Error::corrupt("a request", "it was answered without a result");
+        let Self { value, reply, .. } = *self;
+        // A caller that gave up has dropped the other end.
+        let _ = reply.send(outcome.and_then(|()| value.ok_or_else(lost)));
+    }
+
+    fn operation(&self) -> &'static str {
+        self.operation
+    }
+}
+
+impl Writer {
+    /// Starts the thread on a connection whose schema is up to date.
+    pub(crate) fn start(
+        connection: Connection,
+        options: &SqliteOptions,
+        clock: Arc<Clock>,
+        wake: Arc<Wake>,
+    ) -> Result<Self> {
+        let store: Arc<str> = Arc::from(options.to_string());
+        let (requests, inbox) = channel();
+        let session = Session {
+            connection,
+            cache: Cache::default(),
+            synchronous: options.synchronous,
+            set_to: options.synchronous,
+            store: Arc::clone(&store),
+            clock,
+            wake,
+        };
+        let thread = std::thread::Builder::new()
+            .name("celeriac-sqlite".to_owned())
+            .spawn(move || session.serve(&inbox))
+            .map_err(|error| Error::Unavailable {
+                store: store.to_string(),
+                operation: "start the writer thread",
+                source: error.into(),
+            })?;
+        Ok(Self { requests: Some(requests), thread: Some(thread), store, deadline: options.deadline })
+    }
+
+    /// Runs `work` in the next transaction and returns when it is committed.
+    pub(crate) async fn run<T, F>(
+        &self,
+        operation: &'static str,
+        durability: Durability,
+        work: F,
+    ) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Transaction<'_>) -> Result<T, Fault> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let request = Box::new(Work { operation, durability, work, value: None, reply });
+        let gone = || Error::Unavailable {
+            store: self.store.to_string(),
+            operation,
+            source: "the writer thread has ended".into(),
+        };
+        self.requests.as_ref().ok_or_else(gone)?.send(request).map_err(|_| gone())?;
+        match tokio::time::timeout(self.deadline, answer).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(gone()),
+            Err(_) => {
+                Err(Error::DeadlinePassed { store: self.store.to_string(), operation, after: self.deadline })
+            }
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.requests = None;
+        if let Some(thread) = self.thread.take() {
+            // Waits for the last commit, a few milliseconds: what was sent must not be lost by a quick exit.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The thread's side.
+struct Session {
+    connection: Connection,
+    cache: Cache,
+    synchronous: Synchronous,
+    /// What the connection is set to at the moment.
+    set_to: Synchronous,
+    store: Arc<str>,
+    clock: Arc<Clock>,
+    wake: Arc<Wake>,
+}
+
+impl Session {
+    fn serve(mut self, inbox: &Receiver<Box<dyn Request>>) {
+        let mut last_group = 1;
+        while let Ok(first) = inbox.recv() {
+            let mut group = vec![first];
+            gather(inbox, &mut group, last_group);
+            last_group = group.len();
+            let mut outcomes = self.attempt(&mut group);
+            if outcomes.is_err() && group.len() > 1 {
+                // One of them has spoilt the transaction; alone, only the culprit fails.
+                for mut request in group.drain(..) {
+                    let alone = std::slice::from_mut(&mut request);
+                    let outcome = self.attempt(alone).map_or_else(Err, |mut outcomes| outcomes.remove(0));
+                    self.answer(request, outcome);
+                }
+                continue;
+            }
+            for (index, request) in group.into_iter().enumerate() {
+                let outcome = match &mut outcomes {
+                    Ok(outcomes) => std::mem::replace(&mut outcomes[index], Ok(())),
+                    Err(fault) => Err(std::mem::replace(fault, Fault::Sql(rusqlite::Error::InvalidQuery))),
+                };
+                self.answer(request, outcome);
+            }
+        }
+        // Leaves a small file behind; another process may hold it, and then it does it.
+        let _ = self.connection.execute_batch("pragma wal_checkpoint(truncate)");
+    }
+
+    fn answer(&self, request: Box<dyn Request>, outcome: Result<(), Fault>) {
+        let operation = request.operation();
+        request.answer(outcome.map_err(|fault| fault.into_error(&self.store, operation)));
+    }
+
+    /// Runs a group in one transaction. `Err` means that nothing of it was stored; the inner errors are of
+    /// requests that changed nothing and spoil nothing.
+    fn attempt(&mut self, group: &mut [Box<dyn Request>]) -> Result<Vec<Result<(), Fault>>, Fault> {
+        let attempt = catch_unwind(AssertUnwindSafe(|| self.transact(group)));
+        let outcome = attempt.unwrap_or_else(|_| {
+            Err(Fault::Refused(Error::corrupt("the engine", "a request panicked; this is a bug of ours")))
+        });
+        if outcome.is_err() {
+            self.cache.clear();
+            if !self.connection.is_autocommit() {
+                let _ = self.connection.execute_batch("rollback");
+            }
+        }
+        outcome
+    }
+
+    fn transact(&mut self, group: &mut [Box<dyn Request>]) -> Result<Vec<Result<(), Fault>>, Fault> {
+        let durable = group.iter().any(|request| request.durability() == Durability::Durable);
+        let wanted = if durable { self.synchronous } else { Synchronous::Normal };
+        if wanted != self.set_to {
+            self.connection.pragma_update(None, "synchronous", wanted.word())?;
+            self.set_to = wanted;
+        }
+        self.connection.prepare_cached("begin immediate")?.execute([])?;
+        self.cache.refresh(&self.connection)?;
+        let before = self.connection.total_changes();
+        let mut transaction = Transaction::new(&self.connection, self.clock.now(), &mut self.cache);
+        let mut outcomes = Vec::with_capacity(group.len());
+        for request in group.iter_mut() {
+            let mark = transaction.mark();
+            let outcome = request.run(&mut transaction);
+            if let Err(fault) = outcome {
+                let untouched = transaction.mark() == mark;
+                if !untouched || matches!(fault, Fault::Sql(_)) {
+                    return Err(fault);
+                }
+                outcomes.push(Err(fault));
+                continue;
+            }
+            outcomes.push(Ok(()));
+        }
+        transaction.flush()?;
+        let woke = transaction.woke;
+        if self.connection.total_changes() == before {
+            // Nothing written: no reason to touch the disk.
+            self.connection.prepare_cached("rollback")?.execute([])?;
+            return Ok(outcomes);
+        }
+        self.connection.prepare_cached("commit")?.execute([])?;
+        if woke {
+            self.wake.work_came();
+        }
+        Ok(outcomes)
+    }
+}
+
+/// Adds the requests that wait, and gives those of the last group a moment to come back: with many callers at
+/// once nearly all of them then share each commit.
+fn gather(inbox: &Receiver<Box<dyn Request>>, group: &mut Vec<Box<dyn Request>>, last_group: usize) {
+    while group.len() < MAX_GROUP {
+        match inbox.try_recv() {
+            Ok(request) => group.push(request),
+            Err(_) => break,
+        }
+    }
+    let expected = last_group.min(MAX_GROUP);
+    if expected <= 1 {
+        return;
+    }
+    let until = Instant::now() + REGROUP;
+    while group.len() < expected {
+        match inbox.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(request) => group.push(request),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+        }
+    }
+}
