@@ -2,11 +2,13 @@
 //!
 //! * [`ReferenceBroker`]: the whole [`Broker`](celeriac_core::Broker) contract in memory, in the plainest way. It is
 //!   the model that engines are compared with, and a broker for unit tests. Nothing survives the process.
+//! * [`conformance`]: what every engine must do, as tests that an engine joins in one line.
 //! * [`ManualClock`]: time that a test moves by hand.
 
 #![deny(rustdoc::broken_intra_doc_links, rustdoc::bare_urls)]
 
 mod clock;
+pub mod conformance;
 mod reference;
 
 pub use clock::ManualClock;
