@@ -22,10 +22,7 @@ pub struct Network {
 
 /// An address that the `http` task must not connect to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{address} is {kind}; to allow it, start the worker with {}={suggestion}",
-    Allowance::VARIABLE
-)]
+#[error("{address} is {kind}; to allow it, start the worker with {}={suggestion}", Allowance::VARIABLE)]
 pub struct AddressRefused {
     /// The address.
     pub address: IpAddr,
@@ -64,10 +61,9 @@ impl Allowance {
         match std::env::var(Self::VARIABLE) {
             Ok(text) => text.parse(),
             Err(std::env::VarError::NotPresent) => Ok(Self::public_only()),
-            Err(std::env::VarError::NotUnicode(text)) => Err(InvalidAllowance {
-                part: text.to_string_lossy().into_owned(),
-                problem: "is not UTF-8",
-            }),
+            Err(std::env::VarError::NotUnicode(text)) => {
+                Err(InvalidAllowance { part: text.to_string_lossy().into_owned(), problem: "is not UTF-8" })
+            }
         }
     }
 
@@ -301,9 +297,15 @@ mod tests {
             let refused = allowance.check(ip(address)).unwrap_err();
             assert!(refused.kind.contains(part), "{address} is {}", refused.kind);
         }
-        for address in
-            ["1.1.1.1", "93.184.216.34", "172.15.0.1", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "64:ff9b::1.1.1.1"]
-        {
+        for address in [
+            "1.1.1.1",
+            "93.184.216.34",
+            "172.15.0.1",
+            "172.32.0.1",
+            "100.128.0.1",
+            "2606:4700::1111",
+            "64:ff9b::1.1.1.1",
+        ] {
             allowance.check(ip(address)).unwrap();
         }
     }

@@ -1,10 +1,11 @@
 use std::error::Error;
+use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use celeriac::TaskError;
 use celeriac::core::JobId;
-use celeriac::prelude::TaskError;
 use reqwest::header::{DATE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Response, StatusCode, Url};
@@ -17,26 +18,13 @@ use crate::retry_after;
 use crate::signature::{KeyError, SigningKeys};
 
 /// Sends the requests of the task `http`. One for a worker; its handlers share the connections.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Courier {
-    client: Client,
     allowance: Arc<Allowance>,
     keys: SigningKeys,
-}
-
-/// Why a worker cannot send requests.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CourierError {
-    /// The allowance in the environment cannot be read.
-    #[error(transparent)]
-    Allowance(#[from] InvalidAllowance),
-    /// The HTTP client cannot be made.
-    #[error("the HTTP client cannot be made: {0}")]
-    Client(#[source] reqwest::Error),
-    /// The cryptography cannot be set up.
-    #[error("TLS cannot be set up: {0}")]
-    Tls(#[from] rustls::Error),
+    lookup: Lookup,
+    /// Made for the first request: a worker that sends none need not read the system's certificates.
+    client: Arc<OnceLock<Client>>,
 }
 
 /// Which job a request belongs to; the receiver sees it.
@@ -61,33 +49,18 @@ impl Courier {
     /// each key.
     ///
     /// # Errors
-    /// See [`CourierError`].
-    pub fn from_env() -> Result<Self, CourierError> {
-        Self::new(Allowance::from_env()?, SigningKeys::from_env())
+    /// The allowance in the environment cannot be read.
+    pub fn from_env() -> Result<Self, InvalidAllowance> {
+        Ok(Self::new(Allowance::from_env()?, SigningKeys::from_env()))
     }
 
     /// A courier that may connect to what `allowance` says, and signs with `keys`.
-    ///
-    /// # Errors
-    /// See [`CourierError`].
-    pub fn new(allowance: Allowance, keys: SigningKeys) -> Result<Self, CourierError> {
+    pub fn new(allowance: Allowance, keys: SigningKeys) -> Self {
         Self::with_lookup(allowance, keys, system_lookup())
     }
 
-    fn with_lookup(allowance: Allowance, keys: SigningKeys, lookup: Lookup) -> Result<Self, CourierError> {
-        let allowance = Arc::new(allowance);
-        let client = Client::builder()
-            .user_agent(concat!("celeriac/", env!("CARGO_PKG_VERSION")))
-            .tls_backend_preconfigured(tls()?)
-            .dns_resolver(Arc::new(GuardedResolver { allowance: Arc::clone(&allowance), lookup }))
-            // A proxy would connect for us, to addresses that nobody checked.
-            .no_proxy()
-            // Each redirect would be an address that the job does not name.
-            .redirect(Policy::none())
-            .connect_timeout(CONNECT_TIMEOUT)
-            .build()
-            .map_err(CourierError::Client)?;
-        Ok(Self { client, allowance, keys })
+    fn with_lookup(allowance: Allowance, keys: SigningKeys, lookup: Lookup) -> Self {
+        Self { allowance: Arc::new(allowance), keys, lookup, client: Arc::default() }
     }
 
     /// Sends a request and waits for the answer.
@@ -100,13 +73,33 @@ impl Courier {
         self.add_headers(&mut prepared, sender)?;
         let Prepared { url, method, headers, body, timeout, .. } = prepared;
         let origin = origin(&url);
-        let mut sending = self.client.request(method, url.clone()).headers(headers).timeout(timeout);
+        let client = self.client().map_err(|error| TaskError::failed(format!("no HTTP client: {error}")))?;
+        let mut sending = client.request(method, url.clone()).headers(headers).timeout(timeout);
         // Without a body there is no length to send either, as servers expect of a GET.
         if !body.is_empty() {
             sending = sending.body(body);
         }
         let response = sending.send().await.map_err(|error| transport_error(&url, timeout, &error))?;
         judge(&origin, response).await
+    }
+
+    fn client(&self) -> Result<&Client, Box<dyn Error + Send + Sync>> {
+        if let Some(client) = self.client.get() {
+            return Ok(client);
+        }
+        let allowance = Arc::clone(&self.allowance);
+        let client = Client::builder()
+            .user_agent(concat!("celeriac/", env!("CARGO_PKG_VERSION")))
+            .tls_backend_preconfigured(tls()?)
+            .dns_resolver(Arc::new(GuardedResolver { allowance, lookup: Arc::clone(&self.lookup) }))
+            // A proxy would connect for us, to addresses that nobody checked.
+            .no_proxy()
+            // Each redirect would be an address that the job does not name.
+            .redirect(Policy::none())
+            .connect_timeout(CONNECT_TIMEOUT)
+            .build()?;
+        // When two handlers made one at once, both use the first.
+        Ok(self.client.get_or_init(|| client))
     }
 
     /// A host that is an address is never looked up, so the resolver does not see it. The URL's parser has already
@@ -137,6 +130,15 @@ impl Courier {
     }
 }
 
+impl fmt::Debug for Courier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Courier")
+            .field("allowance", &self.allowance)
+            .field("keys", &self.keys)
+            .finish_non_exhaustive()
+    }
+}
+
 /// What the answer means for the job.
 async fn judge(origin: &str, response: Response) -> Result<Delivered, TaskError> {
     let status = response.status();
@@ -151,7 +153,9 @@ async fn judge(origin: &str, response: Response) -> Result<Delivered, TaskError>
         if let Some(location) = text_of(&headers, &LOCATION) {
             text.push_str(&format!(" to {}", location_shown(location)));
         }
-        return Err(TaskError::reject(format!("{text}; redirects are not followed, enqueue the new address")));
+        return Err(TaskError::reject(format!(
+            "{text}; redirects are not followed, enqueue the new address"
+        )));
     }
     if !excerpt.is_empty() {
         text.push_str(": ");
@@ -214,7 +218,10 @@ fn transport_error(url: &Url, timeout: Duration, error: &reqwest::Error) -> Task
         cause = current.source();
     }
     if error.is_connect() && error.is_timeout() {
-        return TaskError::failed(format!("{origin}: no connection within {CONNECT_TIMEOUT:?} or the timeout"));
+        return TaskError::failed(format!(
+            "{origin}: no connection within {:?}",
+            timeout.min(CONNECT_TIMEOUT)
+        ));
     }
     if error.is_timeout() {
         return TaskError::failed(format!("{origin}: no answer within {timeout:?}"));

@@ -219,16 +219,17 @@ mod tests {
     #[test]
     fn a_body_brings_its_type() {
         let text = Request::post("http://a.example", "Grüße").prepare().unwrap();
-        assert_eq!((&text.headers[CONTENT_TYPE], text.body.as_slice()), (
-            &HeaderValue::from_static("text/plain; charset=utf-8"),
-            "Grüße".as_bytes()
-        ));
+        assert_eq!(
+            (&text.headers[CONTENT_TYPE], text.body.as_slice()),
+            (&HeaderValue::from_static("text/plain; charset=utf-8"), "Grüße".as_bytes())
+        );
         let json = Request::post("http://a.example", json!({"a": [1, null]})).prepare().unwrap();
-        assert_eq!((&json.headers[CONTENT_TYPE], json.body.as_slice()), (
-            &HeaderValue::from_static("application/json"),
-            br#"{"a":[1,null]}"#.as_slice()
-        ));
-        let own = Request::post("http://a.example", "<a/>").header("Content-Type", "text/xml").prepare().unwrap();
+        assert_eq!(
+            (&json.headers[CONTENT_TYPE], json.body.as_slice()),
+            (&HeaderValue::from_static("application/json"), br#"{"a":[1,null]}"#.as_slice())
+        );
+        let own =
+            Request::post("http://a.example", "<a/>").header("Content-Type", "text/xml").prepare().unwrap();
         assert_eq!(own.headers[CONTENT_TYPE], "text/xml");
         assert!(Request::get("http://a.example").prepare().unwrap().headers.is_empty());
     }

@@ -53,8 +53,7 @@ mod tests {
     #[test]
     fn the_servers_own_clock_goes_before_ours() {
         let ours = example() + Duration::from_secs(100_000);
-        let after =
-            parse("Sun, 06 Nov 1994 08:49:37 GMT", Some("Sun, 06 Nov 1994 08:49:27 GMT"), ours);
+        let after = parse("Sun, 06 Nov 1994 08:49:37 GMT", Some("Sun, 06 Nov 1994 08:49:27 GMT"), ours);
         assert_eq!(after, Some(Duration::from_secs(10)));
     }
 

@@ -53,8 +53,7 @@ impl SigningKeys {
 
     /// These variables instead of the environment.
     pub fn fixed<N: Into<String>, V: Into<String>>(variables: impl IntoIterator<Item = (N, V)>) -> Self {
-        let variables =
-            variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+        let variables = variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
         Self { fixed: Some(Arc::new(variables)) }
     }
 
@@ -99,9 +98,7 @@ impl SigningKeys {
             return Err(KeyError::Name(name.to_owned()));
         }
         match &self.fixed {
-            Some(variables) => {
-                variables.get(name).cloned().ok_or_else(|| KeyError::Missing(name.to_owned()))
-            }
+            Some(variables) => variables.get(name).cloned().ok_or_else(|| KeyError::Missing(name.to_owned())),
             None => std::env::var(name).map_err(|error| match error {
                 std::env::VarError::NotPresent => KeyError::Missing(name.to_owned()),
                 std::env::VarError::NotUnicode(_) => {
@@ -157,7 +154,8 @@ mod tests {
 
     #[test]
     fn each_of_several_keys_signs() {
-        let both = signature("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw a-plain-text-key-of-some-length").unwrap();
+        let both =
+            signature("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw a-plain-text-key-of-some-length").unwrap();
         let parts: Vec<&str> = both.split(' ').collect();
         assert_eq!(parts[0], "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
         assert_eq!(parts.len(), 2);

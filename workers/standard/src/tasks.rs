@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use celeriac::prelude::*;
+use celeriac::{Context, State, TaskError, task};
 use serde_json::Value;
 
 use crate::courier::{Courier, Sender};
-use crate::digest::{DigestError, FileDigest, Go};
+use crate::file_digest::{DigestError, FileDigest, Go};
 use crate::request::Request;
 
 /// Delivers one HTTP request; `docs/http-task.md` describes each argument and each answer.

@@ -62,6 +62,19 @@ impl TestServer {
         Self { address, received }
     }
 
+    /// Speaks first and then hangs up, as a server of another protocol does.
+    pub(crate) async fn greeting(bytes: &'static [u8]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let _ = stream.write_all(bytes).await;
+            }
+        });
+        let (_, received) = mpsc::unbounded_channel();
+        Self { address, received }
+    }
+
     /// A plain answer with a body.
     pub(crate) async fn answering(status: &str, headers: &str, body: &str) -> Self {
         Self::start(plain(status, headers, body)).await
@@ -143,4 +156,3 @@ async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>, connection: 
     buffer.drain(..end + length);
     Some(received)
 }
-

@@ -1,3 +1,0 @@
-//! Quick start.
-
-fn main() {}

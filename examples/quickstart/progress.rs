@@ -1,0 +1,58 @@
+//! One line that changes on a terminal; a line now and then elsewhere.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use crate::Totals;
+use crate::summary::count;
+
+#[derive(Debug)]
+pub(crate) struct Progress {
+    terminal: bool,
+    shown: Option<Instant>,
+    /// When a counter last changed, and what their sum was.
+    changed: (Instant, u64),
+}
+
+impl Progress {
+    pub(crate) fn new() -> Self {
+        Self { terminal: std::io::stdout().is_terminal(), shown: None, changed: (Instant::now(), 0) }
+    }
+
+    pub(crate) fn show(&mut self, enqueued: usize, totals: &Totals) {
+        let sum = enqueued as u64 + totals.done + totals.retried + totals.redelivered + totals.buried;
+        if sum != self.changed.1 {
+            self.changed = (Instant::now(), sum);
+        }
+        let interval = Duration::from_millis(if self.terminal { 50 } else { 1000 });
+        if self.shown.is_some_and(|shown| shown.elapsed() < interval) {
+            return;
+        }
+        self.shown = Some(Instant::now());
+        let line = format!(
+            "{:>7} enqueued  {:>7} done  {:>3} retried  {:>2} in the bin",
+            count(enqueued as u64),
+            count(totals.done),
+            totals.retried,
+            totals.buried,
+        );
+        if self.terminal {
+            print!("\r\x1b[2K{line}");
+            // A line without an end stays in the buffer otherwise. A terminal that is gone ends the program soon.
+            let _ = std::io::stdout().flush();
+        } else {
+            println!("{line}");
+        }
+    }
+
+    /// How long nothing has changed.
+    pub(crate) fn stalled_for(&self) -> Duration {
+        self.changed.0.elapsed()
+    }
+
+    pub(crate) fn end(&self) {
+        if self.terminal {
+            print!("\r\x1b[2K");
+        }
+    }
+}
