@@ -1,4 +1,3 @@
-use std::cell::Cell;
 use std::error::Error;
 use std::fmt::{self, Display};
 use std::time::Duration;
@@ -60,87 +59,8 @@ impl<E: Error> From<E> for TaskError {
     }
 }
 
-/// How the code that `#[task]` writes turns the error of a handler into a [`TaskError`].
-///
-/// The methods are found by the compiler from the most specific to the most general, by the number of
-/// references: a `TaskError` stays itself, an `Error` (boxed or not) brings its causes, anything else its
-/// `Display`.
-#[doc(hidden)]
-pub struct HandlerError<E>(Cell<Option<E>>);
-
-impl<E> fmt::Debug for HandlerError<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("HandlerError")
-    }
-}
-
-impl<E> HandlerError<E> {
-    /// Wraps the error of a handler.
-    pub const fn new(error: E) -> Self {
-        Self(Cell::new(Some(error)))
-    }
-}
-
-/// A handler's error of a type that is known by name: [`TaskError`], and the boxed errors, which are no
-/// `Error` themselves.
-#[doc(hidden)]
-pub trait ViaTaskError {
-    /// The error as it is, or the boxed error's text with its causes.
-    fn task_error(&self) -> TaskError;
-}
-
-impl ViaTaskError for &&HandlerError<TaskError> {
-    fn task_error(&self) -> TaskError {
-        self.0.take().unwrap_or(TaskError::Cancel)
-    }
-}
-
-impl ViaTaskError for &&HandlerError<Box<dyn Error>> {
-    fn task_error(&self) -> TaskError {
-        TaskError::Failed(self.0.take().map(|error| with_causes(&*error)).unwrap_or_default())
-    }
-}
-
-impl ViaTaskError for &&HandlerError<Box<dyn Error + Send>> {
-    fn task_error(&self) -> TaskError {
-        TaskError::Failed(self.0.take().map(|error| with_causes(&*error)).unwrap_or_default())
-    }
-}
-
-impl ViaTaskError for &&HandlerError<Box<dyn Error + Send + Sync>> {
-    fn task_error(&self) -> TaskError {
-        TaskError::Failed(self.0.take().map(|error| with_causes(&*error)).unwrap_or_default())
-    }
-}
-
-/// A handler's error that is a standard error.
-#[doc(hidden)]
-pub trait ViaError {
-    /// The error's text with its causes.
-    fn task_error(&self) -> TaskError;
-}
-
-impl<E: Error> ViaError for &HandlerError<E> {
-    fn task_error(&self) -> TaskError {
-        TaskError::Failed(self.0.take().map(|error| with_causes(&error)).unwrap_or_default())
-    }
-}
-
-/// A handler's error that can only be displayed.
-#[doc(hidden)]
-pub trait ViaDisplay {
-    /// The error's text.
-    fn task_error(&self) -> TaskError;
-}
-
-impl<E: Display> ViaDisplay for HandlerError<E> {
-    /// With `#`, by which error reports (`anyhow`, `eyre`) print their causes as well; others ignore it.
-    fn task_error(&self) -> TaskError {
-        TaskError::Failed(self.0.take().map(|error| format!("{error:#}")).unwrap_or_default())
-    }
-}
-
-fn with_causes(error: &dyn Error) -> String {
+/// An error's text with its causes.
+pub(crate) fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -192,15 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_error_takes_its_own_way() {
-        let own = HandlerError::new(TaskError::reject("no"));
-        assert!(matches!((&&&own).task_error(), TaskError::Reject(text) if text == "no"));
-        let standard = HandlerError::new(Outer(Inner));
-        assert_eq!((&&&standard).task_error().to_string(), "upload failed: connection refused");
-        let boxed: Box<dyn Error + Send + Sync> = Box::new(Outer(Inner));
-        let boxed = HandlerError::new(boxed);
-        assert_eq!((&&&boxed).task_error().to_string(), "upload failed: connection refused");
-        let text = HandlerError::new("just text");
-        assert_eq!((&&&text).task_error().to_string(), "just text");
+    fn an_error_brings_its_causes() {
+        assert_eq!(TaskError::from(Outer(Inner)).to_string(), "upload failed: connection refused");
     }
 }
