@@ -19,7 +19,6 @@ pub async fn connect_broker(url: &str) -> Result<Arc<dyn Broker>> {
 }
 
 /// Checks a URL without opening anything.
-#[cfg_attr(not(test), allow(dead_code))]
 pub(crate) fn check_url(url: &str) -> Result<()> {
     match kind(url)? {
         Kind::Sqlite => SqliteOptions::from_url(url).map(drop),
@@ -43,8 +42,11 @@ fn kind(url: &str) -> Result<Kind> {
             refuse("PostgreSQL is not in this build; known is sqlite:PATH, such as sqlite:jobs.db".to_owned())
         }
         other => {
-            let hint = nearest(other, ["sqlite"]).map(|near| format!(" (did you mean {near}?)")).unwrap_or_default();
-            refuse(format!("{kind:?} is an unknown kind of broker{hint}; known is sqlite:PATH, such as sqlite:jobs.db"))
+            let hint =
+                nearest(other, ["sqlite"]).map(|near| format!(" (did you mean {near}?)")).unwrap_or_default();
+            refuse(format!(
+                "{kind:?} is an unknown kind of broker{hint}; known is sqlite:PATH, such as sqlite:jobs.db"
+            ))
         }
     }
 }

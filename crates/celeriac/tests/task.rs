@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 #![deny(warnings, missing_debug_implementations, clippy::pedantic)]
-#![allow(unused_qualifications)]
+#![allow(unused_qualifications, clippy::unused_async, clippy::unwrap_used)]
 
 use std::fmt;
 use std::path::PathBuf;
@@ -149,10 +149,7 @@ async fn the_function_stays_callable() {
 
 #[test]
 fn the_payload_holds_the_arguments_by_name() {
-    assert_eq!(
-        json(thumbnail::call(PathBuf::from("a"), 7)),
-        serde_json::json!({"path": "a", "width": 7})
-    );
+    assert_eq!(json(thumbnail::call(PathBuf::from("a"), 7)), serde_json::json!({"path": "a", "width": 7}));
     assert_eq!(json(plain::call()), serde_json::json!({}));
     assert_eq!(
         json(once::call(None, "x", [1, 2])),
@@ -199,7 +196,8 @@ fn an_optional_argument_may_be_missing_and_an_unknown_one_is_left_out() {
     assert!(check(&Payload::from_json(r#"{"type": "x", "_unused": [1, 2], "later": 1}"#).unwrap()).is_ok());
     let missing = check(&Payload::from_json(r#"{"note": "n"}"#).unwrap()).unwrap_err();
     assert!(missing.to_string().contains("type"), "{missing}");
-    let wrong = (thumbnail::definition().check)(&Payload::from_json(r#"{"path": "a", "width": "wide"}"#).unwrap());
+    let wrong =
+        (thumbnail::definition().check)(&Payload::from_json(r#"{"path": "a", "width": "wide"}"#).unwrap());
     assert!(wrong.unwrap_err().to_string().contains("u32"));
 }
 
@@ -242,11 +240,19 @@ async fn a_task_may_stand_in_a_function_and_name_its_types() {
 #[test]
 fn every_task_of_the_program_is_registered_under_its_stable_name() {
     let registry = Registry::collect().unwrap();
-    let names: Vec<&str> = registry.names().map(|name| name.as_str()).collect();
+    let names: Vec<&str> = registry.names().map(celeriac::TaskName::as_str).collect();
     assert_eq!(
         names,
         [
-            "boxed", "by_macro", "elsewhere", "in_a_function", "old", "once", "plain", "reports/daily", "ship",
+            "boxed",
+            "by_macro",
+            "elsewhere",
+            "in_a_function",
+            "old",
+            "once",
+            "plain",
+            "reports/daily",
+            "ship",
             "thumbnail"
         ]
     );

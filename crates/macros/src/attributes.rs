@@ -88,15 +88,20 @@ impl Attributes {
             }
             "timeout" => self.timeout = Some(entry.duration("an attempt")?),
             "retry" => {
-                let text = entry.text("delays in quotes, such as \"5s, 1m, 10m\" or \"exponential(base=1s)\"")?;
+                let text =
+                    entry.text("delays in quotes, such as \"5s, 1m, 10m\" or \"exponential(base=1s)\"")?;
                 text.value().parse::<RetryPolicy>().map_err(|error| Error::new(text.span(), error))?;
                 self.retry = Some(text.value());
             }
             "max_attempts" => {
                 let (text, span) = entry.number("a number of attempts, at least 1")?;
-                let attempts = text.parse::<u32>().ok().filter(|attempts| *attempts >= 1).ok_or_else(|| {
-                    Error::new(span, format!("max_attempts {text} is out of range; allowed are 1 to {}", u32::MAX))
-                })?;
+                let attempts =
+                    text.parse::<u32>().ok().filter(|attempts| *attempts >= 1).ok_or_else(|| {
+                        Error::new(
+                            span,
+                            format!("max_attempts {text} is out of range; allowed are 1 to {}", u32::MAX),
+                        )
+                    })?;
                 self.max_attempts = Some(attempts);
             }
             "ttl" => self.ttl = Some(entry.duration("a job")?),
@@ -170,7 +175,11 @@ impl Entry {
             // A sign is not part of a literal; the range check is to name the number as it was written.
             (None, Some(Expr::Unary(unary))) => match &*unary.expr {
                 Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => {
-                    Ok((format!("-{}", number.base10_digits()), unary.span()))
+                    let digits = number.base10_digits();
+                    Ok((
+                        format!("-{digits}"),
+                        unary.op.span().join(number.span()).unwrap_or_else(|| number.span()),
+                    ))
                 }
                 _ => Err(self.unfit(wanted)),
             },

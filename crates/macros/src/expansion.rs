@@ -2,10 +2,10 @@ use std::time::Duration;
 
 use celeriac_core::Delivery;
 use proc_macro2::{Span, TokenStream};
-use quote::{ToTokens, quote, quote_spanned};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{Result, ReturnType, parse_quote};
+use syn::{Ident, Result, ReturnType, Type, parse_quote};
 
 use crate::attributes::Attributes;
 use crate::function::{Function, Parameter, Run, Taken};
@@ -28,7 +28,13 @@ pub(crate) fn expand(attributes: &Attributes, function: &Function) -> Result<Tok
     let Function { name, visibility, docs, conditions, deprecated, .. } = function;
     let spec = spec(&task_name, attributes, &private);
     let run = run(function, &private);
-    let (fields, taken, built, described) = payload(function, &private);
+    let payload = Payload::of(function, &private);
+    let Payload { types, field_types, names, taken, built, described } = &payload;
+    let checks = types.iter().map(|ty| quote_spanned!(at(ty.span())=> #private::argument::<#ty>();));
+    let output_check = match &function.output {
+        ReturnType::Default => None,
+        ReturnType::Type(_, ty) => Some(quote_spanned!(at(ty.span())=> #private::handler_output::<#ty>();)),
+    };
     let states = function.parameters.iter().filter_map(|parameter| match parameter {
         Parameter::State(ty) => Some(quote_spanned!(at(ty.span())=> #private::StateKey::of::<#ty>())),
         _ => None,
@@ -73,10 +79,17 @@ pub(crate) fn expand(attributes: &Attributes, function: &Function) -> Result<Tok
             clippy::restriction
         )]
         const _: () = {
+            const fn __celeriac_checks() {
+                #(#checks)*
+                #output_check
+            }
+
+            #(#private::field! { #field_types, #types })*
+
             #[derive(#private::serde::Serialize, #private::serde::Deserialize)]
             #[serde(crate = #serde)]
             struct __CeleriacArguments {
-                #(#fields,)*
+                #(#names: #field_types,)*
             }
 
             impl #name {
@@ -87,7 +100,7 @@ pub(crate) fn expand(attributes: &Attributes, function: &Function) -> Result<Tok
                 ///
                 /// This makes a call that can be enqueued; nothing happens before that.
                 pub fn call(#(#taken),*) -> #private::Call {
-                    #private::Call::new(__celeriac_spec(), &__CeleriacArguments { #(#built,)* })
+                    #private::Call::new(__celeriac_spec(), &__CeleriacArguments { #(#names: #field_types(#built),)* })
                 }
 
                 /// What a worker must know to run the task.
@@ -123,28 +136,43 @@ pub(crate) fn expand(attributes: &Attributes, function: &Function) -> Result<Tok
     })
 }
 
-/// The fields of the payload, the parameters of `call`, the initialisers, and the description.
-type Parts = (Vec<TokenStream>, Vec<TokenStream>, Vec<TokenStream>, Vec<TokenStream>);
+/// The parameters that make up the payload, and what is made of each.
+#[derive(Default)]
+struct Payload<'a> {
+    names: Vec<&'a Ident>,
+    types: Vec<&'a Type>,
+    /// The newtype of its field.
+    field_types: Vec<Ident>,
+    /// As a parameter of `call`.
+    taken: Vec<TokenStream>,
+    /// Its value in `call`.
+    built: Vec<TokenStream>,
+    /// For listings.
+    described: Vec<TokenStream>,
+}
 
-fn payload(function: &Function, private: &TokenStream) -> Parts {
-    let mut parts: Parts = Default::default();
-    for parameter in &function.parameters {
-        let Parameter::Argument { name, ty, taken } = parameter else { continue };
-        parts.0.push(quote_spanned!(at(ty.span())=> #name: <#ty as #private::Argument>::Own));
-        match taken {
-            Taken::AsIs => {
-                parts.1.push(quote!(#name: #ty));
-                parts.2.push(quote!(#name));
-            }
-            Taken::Into => {
-                parts.1.push(quote!(#name: impl ::core::convert::Into<#ty>));
-                parts.2.push(quote!(#name: ::core::convert::Into::into(#name)));
-            }
+impl<'a> Payload<'a> {
+    fn of(function: &'a Function, private: &TokenStream) -> Self {
+        let mut payload = Self::default();
+        for parameter in &function.parameters {
+            let Parameter::Argument { name, ty, taken } = parameter else { continue };
+            let (taken, built) = match taken {
+                Taken::AsIs => (quote!(#name: #ty), quote!(#name)),
+                Taken::Into => (
+                    quote!(#name: impl ::core::convert::Into<#ty>),
+                    quote!(::core::convert::Into::into(#name)),
+                ),
+            };
+            let (label, text) = (name.unraw().to_string(), type_text(ty));
+            payload.field_types.push(format_ident!("__CeleriacField{}", payload.names.len()));
+            payload.names.push(name);
+            payload.types.push(ty);
+            payload.taken.push(taken);
+            payload.built.push(built);
+            payload.described.push(quote!(#private::Parameter { name: #label, ty: #text }));
         }
-        let (label, ty) = (name.unraw().to_string(), type_text(ty));
-        parts.3.push(quote!(#private::Parameter { name: #label, ty: #ty }));
+        payload
     }
-    parts
 }
 
 /// The specification is built once from the checked literals, and cloned for each call.
@@ -182,29 +210,19 @@ fn spec(task_name: &str, attributes: &Attributes, private: &TokenStream) -> Toke
 fn run(function: &Function, private: &TokenStream) -> TokenStream {
     let name = &function.name;
     let handed_in = function.parameters.iter().map(|parameter| match parameter {
-        Parameter::Argument { name, .. } => quote!(__celeriac_arguments.#name),
+        Parameter::Argument { name, .. } => quote!(__celeriac_arguments.#name.0),
         Parameter::Context => quote!(::core::clone::Clone::clone(&__celeriac_context)),
         Parameter::State(ty) => quote!(__celeriac_states.hand_in::<#ty>()?),
     });
-    // Errors about the future or the output are to point at the function, not at the attribute.
+    // Errors about the future are to point at the function, not at the attribute.
     let place = at(name.span());
-    let output_place = match &function.output {
-        ReturnType::Default => place,
-        ReturnType::Type(_, ty) => at(ty.span()),
-    };
     let call = match function.run {
         Run::Async => quote_spanned!(place=> #name(#(#handed_in),*).await),
         Run::Blocking => quote_spanned!(place=> #name(#(#handed_in),*)),
     };
-    let result = quote_spanned!(output_place=> #private::HandlerOutput::into_result(__celeriac_output));
     let body = quote! {
-        let __celeriac_output = #call;
-        match #result {
-            ::core::result::Result::Ok(()) => ::core::result::Result::Ok(()),
-            ::core::result::Result::Err(error) => {
-                ::core::result::Result::Err((&&&#private::HandlerError::new(error)).task_error())
-            }
-        }
+        let __celeriac_output = #private::Output::new(#call);
+        (&&&&__celeriac_output).settled()
     };
     let future = match function.run {
         Run::Async => quote_spanned!(place=> #private::asynchronous(async move { #body })),
@@ -215,7 +233,7 @@ fn run(function: &Function, private: &TokenStream) -> TokenStream {
             __celeriac_invocation: #private::Invocation,
         ) -> ::core::result::Result<#private::TaskFuture, #private::DecodeError> {
             #[allow(unused_imports)]
-            use #private::{ViaDisplay as _, ViaError as _, ViaTaskError as _};
+            use #private::{ViaDisplay as _, ViaError as _, ViaName as _, ViaNothing as _};
             let __celeriac_arguments: __CeleriacArguments = __celeriac_invocation.payload.decode()?;
             let __celeriac_context = __celeriac_invocation.context;
             let __celeriac_states = __celeriac_invocation.states;

@@ -2,10 +2,9 @@ use celeriac_core::TaskName;
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::ext::IdentExt;
-use syn::spanned::Spanned;
 use syn::{
-    Attribute, Error, FnArg, GenericArgument, Ident, ItemFn, Pat, PatType, PathArguments, PathSegment, Result,
-    ReturnType, Safety, Type, Visibility,
+    Attribute, Error, FnArg, GenericArgument, Ident, ItemFn, Pat, PatType, PathArguments, PathSegment,
+    Result, ReturnType, Safety, Type, Visibility,
 };
 
 use crate::attributes::collect;
@@ -72,13 +71,13 @@ impl Function {
             );
         }
         if let Safety::Unsafe(word) = &signature.safety {
-            collect(&mut mistakes, Error::new(word.span(), "a task cannot be unsafe: the worker calls it"));
+            collect(&mut mistakes, Error::new(word.span, "a task cannot be unsafe: the worker calls it"));
         }
         if let Some(abi) = &signature.abi {
-            collect(&mut mistakes, Error::new(abi.span(), "a task must be a plain Rust function"));
+            collect(&mut mistakes, Error::new_spanned(abi, "a task must be a plain Rust function"));
         }
         if let Some(variadic) = &signature.variadic {
-            collect(&mut mistakes, Error::new(variadic.span(), "a task cannot be variadic"));
+            collect(&mut mistakes, Error::new_spanned(variadic, "a task cannot be variadic"));
         }
         let mut parameters = Vec::new();
         for input in &signature.inputs {
@@ -86,6 +85,17 @@ impl Function {
                 Ok(parameter) => parameters.push(parameter),
                 Err(error) => collect(&mut mistakes, error),
             }
+        }
+        if let ReturnType::Type(_, ty) = &signature.output
+            && let Some(place) = unnamed(ty.to_token_stream())
+        {
+            collect(
+                &mut mistakes,
+                Error::new(
+                    place.span(),
+                    "a task's result needs a type with a name: nothing, or a Result<…, …>",
+                ),
+            );
         }
         if let Some(error) = mistakes {
             return Err(error);
@@ -122,8 +132,8 @@ impl Parameter {
     fn parse(input: &FnArg) -> Result<Self> {
         let PatType { attrs, pat, ty, .. } = match input {
             FnArg::Receiver(receiver) => {
-                return Err(Error::new(
-                    receiver.span(),
+                return Err(Error::new_spanned(
+                    receiver,
                     "a task cannot be a method: there is no `self` in another process; take what it needs as \
                      parameters, or as State<…>",
                 ));
@@ -132,8 +142,8 @@ impl Parameter {
         };
         const LINTS: [&str; 5] = ["allow", "deny", "expect", "forbid", "warn"];
         if let Some(other) = attrs.iter().find(|one| !LINTS.iter().any(|lint| one.path().is_ident(lint))) {
-            return Err(Error::new(
-                other.span(),
+            return Err(Error::new_spanned(
+                other,
                 "only lint levels are allowed on a task's parameter: the payload has the same fields everywhere",
             ));
         }
@@ -147,14 +157,14 @@ impl Parameter {
         if let Some(segment) = segment.filter(|segment| segment.ident == "State") {
             return match type_argument(segment) {
                 Some(inner) => Ok(Self::State(inner.clone())),
-                None => Err(Error::new(ty.span(), "State needs the type that is handed in: State<MyPool>")),
+                None => Err(Error::new_spanned(ty, "State needs the type that is handed in: State<MyPool>")),
             };
         }
         let name = match &**pat {
             Pat::Ident(ident) if ident.by_ref.is_none() && ident.subpat.is_none() => ident.ident.clone(),
             other => {
-                return Err(Error::new(
-                    other.span(),
+                return Err(Error::new_spanned(
+                    other,
                     "a task's parameter needs a plain name: it is the name of the field in the payload",
                 ));
             }
@@ -210,8 +220,8 @@ fn converts(ty: &Type) -> bool {
 /// A payload outlives the caller, so nothing in it can be borrowed, and its type must be known by name.
 fn check_owned(ty: &Type) -> Result<()> {
     if let Type::ImplTrait(wanted) = ty {
-        return Err(Error::new(
-            wanted.span(),
+        return Err(Error::new_spanned(
+            wanted,
             "a task's parameter needs a concrete type: the worker must know what to decode",
         ));
     }
@@ -223,8 +233,8 @@ fn check_owned(ty: &Type) -> Result<()> {
             (_, Some(segment)) if segment.ident == "Path" => "PathBuf".to_owned(),
             _ => type_text(inner),
         };
-        return Err(Error::new(
-            reference.span(),
+        return Err(Error::new_spanned(
+            reference,
             format!(
                 "a task's parameter must be owned, since the job outlives its caller: write {owned}, or State<…> for \
                  what the worker hands in"
@@ -239,6 +249,15 @@ fn check_owned(ty: &Type) -> Result<()> {
         )),
         None => Ok(()),
     }
+}
+
+/// The first `impl` in a type.
+fn unnamed(tokens: TokenStream) -> Option<TokenTree> {
+    tokens.into_iter().find_map(|token| match &token {
+        TokenTree::Group(group) => unnamed(group.stream()),
+        TokenTree::Ident(word) if word == "impl" => Some(token),
+        _ => None,
+    })
 }
 
 /// The first sign of a borrow or of an unnamed type. `'static` is none: it can stand in an owned type

@@ -72,7 +72,12 @@ pub fn task(attributes: TokenStream, item: TokenStream) -> TokenStream {
     // Both are read in any case, so that all mistakes are reported at once.
     match (Attributes::parse(attributes.into()), Function::parse(&function)) {
         (Ok(attributes), Ok(parsed)) => match expansion::expand(&attributes, &parsed) {
-            Ok(added) => joined(added, item),
+            Ok(added) => {
+                // A task must own its parameters, used up or not.
+                let mut tokens = TokenStream::from(quote::quote!(#[allow(clippy::needless_pass_by_value)]));
+                tokens.extend(joined(added, item));
+                tokens
+            }
             Err(error) => joined(error.to_compile_error(), item),
         },
         (Err(mut error), Err(other)) => {
@@ -91,5 +96,6 @@ fn joined(added: proc_macro2::TokenStream, item: TokenStream) -> TokenStream {
 }
 
 fn looks_like_function(item: TokenStream) -> bool {
-    item.into_iter().any(|token| matches!(token, proc_macro::TokenTree::Ident(word) if word.to_string() == "fn"))
+    item.into_iter()
+        .any(|token| matches!(token, proc_macro::TokenTree::Ident(word) if word.to_string() == "fn"))
 }

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use celeriac_core::{TaskName, TaskSpec};
 
 use crate::definition::TaskDefinition;
-use crate::state::States;
+use crate::state::{StateKey, States};
 
 /// The tasks that a worker knows, by name.
 #[derive(Clone, Debug, Default)]
@@ -126,11 +126,19 @@ impl Registry {
     /// # Errors
     /// [`RegistryError::Empty`] and [`RegistryError::MissingState`].
     pub fn check(&self, states: &States) -> Result<(), RegistryError> {
+        self.check_given(|key| states.contains(key))
+    }
+
+    /// As [`Registry::check`], when some states are made later: `given` says whether a state is or will be there.
+    ///
+    /// # Errors
+    /// [`RegistryError::Empty`] and [`RegistryError::MissingState`].
+    pub fn check_given(&self, given: impl Fn(StateKey) -> bool) -> Result<(), RegistryError> {
         if self.0.is_empty() {
             return Err(RegistryError::Empty);
         }
         for task in self.0.values() {
-            if let Some(missing) = (task.definition.states)().into_iter().find(|key| !states.contains(*key)) {
+            if let Some(missing) = (task.definition.states)().into_iter().find(|key| !given(*key)) {
                 return Err(RegistryError::MissingState {
                     task: task.definition.name.to_owned(),
                     place: format!("{}:{}", task.definition.file, task.definition.line),

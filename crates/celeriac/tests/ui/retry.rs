@@ -1,3 +1,5 @@
+#![allow(unused)]
+
 use celeriac::task;
 
 #[task(retry = "5s, 1x")]
