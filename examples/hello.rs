@@ -33,6 +33,6 @@ fn main() -> ExitCode {
             }
         },
         // Everything else is the command line of a worker.
-        _ => celeriac::worker().main(),
+        _ => worker().main(),
     }
 }

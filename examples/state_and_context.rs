@@ -4,8 +4,8 @@
 //! cargo run --example state_and_context
 //! ```
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use celeriac::prelude::*;
 use celeriac::{ExitWhenEmpty, Registry, Shutdown, States, Worker};
@@ -52,6 +52,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert_eq!(cents, 1_292, "three orders, each charged once");
 
     // Without a queue the task is still an ordinary function.
-    charge(4, 8, State::new(Till::default()), Context::for_test("charge")).await?;
+    let result = charge(4, 8, State::new(Till::default()), Context::for_test("charge")).await;
+    assert!(result.is_ok());
     Ok(())
 }

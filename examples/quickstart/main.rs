@@ -38,7 +38,8 @@ fn main() -> ExitCode {
         eprintln!("usage: quickstart [DIR]");
         return ExitCode::from(2);
     }
-    let result = tokio::runtime::Runtime::new().map_err(Failure::from).and_then(|runtime| runtime.block_on(run(root)));
+    let result =
+        tokio::runtime::Runtime::new().map_err(Failure::from).and_then(|runtime| runtime.block_on(run(root)));
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -100,7 +101,11 @@ async fn until_empty(
             return Ok(totals);
         }
         if progress.stalled_for() > PATIENCE {
-            return Err(format!("nothing has happened for {PATIENCE:?}; see the logs in {}", workers.folder()).into());
+            return Err(format!(
+                "nothing has happened for {PATIENCE:?}; see the logs in {}",
+                workers.folder()
+            )
+            .into());
         }
         workers.check()?;
         tokio::time::sleep(Duration::from_millis(10)).await;

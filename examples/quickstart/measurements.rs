@@ -33,7 +33,10 @@ impl Notebook {
         // A line break in a name would break the line.
         let path = path.to_string_lossy().replace('\\', "\\\\").replace('\n', "\\n");
         let line = format!("{} {} {bytes} {sha256} {path}\n", waited.as_micros(), ran.as_micros());
-        self.0.lock().map_err(|_| io::Error::other("a handler panicked while it wrote"))?.write_all(line.as_bytes())
+        self.0
+            .lock()
+            .map_err(|_| io::Error::other("a handler panicked while it wrote"))?
+            .write_all(line.as_bytes())
     }
 }
 

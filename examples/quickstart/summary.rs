@@ -35,7 +35,11 @@ pub(crate) fn print(
         per_second(speed.jobs as f64, speed.done_after)
     });
     let read: u64 = measured.iter().map(|measurement| measurement.bytes).sum();
-    println!("  files    {} read, {}, and the SHA-256 of each computed", count(measured.len() as u64), bytes(read));
+    println!(
+        "  files    {} read, {}, and the SHA-256 of each computed",
+        count(measured.len() as u64),
+        bytes(read)
+    );
     println!(
         "  enqueue  {} jobs on the disk after {}, {} a second",
         count(files.list.len() as u64),
@@ -45,7 +49,9 @@ pub(crate) fn print(
     println!("  waited   {}   from the enqueue to the start", percentiles(measured, |job| job.waited));
     println!("  ran      {}", percentiles(measured, |job| job.ran));
     println!("  retries  {} attempts failed and were made again after a delay", count(totals.retried));
-    println!("  crashes  {lost_workers} workers were killed by a job; each was replaced, and no other job was harmed");
+    println!(
+        "  crashes  {lost_workers} workers were killed by a job; each was replaced, and no other job was harmed"
+    );
 }
 
 /// Computes one digest again by other means.
@@ -68,7 +74,9 @@ pub(crate) fn print_sample(files: &Files, measured: &[Measurement]) -> Result<()
     };
     let (again, by) = other_digest(&sample.path)?;
     if again != sample.sha256 {
-        return Err(format!("{}: the job says {}, {by} says {again}", sample.path.display(), sample.sha256).into());
+        return Err(
+            format!("{}: the job says {}, {by} says {again}", sample.path.display(), sample.sha256).into()
+        );
     }
     let name = sample.path.file_name().unwrap_or_default().to_string_lossy();
     println!("  checked  {name}: {}… is what {by} says", &again[..16]);

@@ -5,8 +5,8 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
-use celeriac::core::Call;
 use celeriac::prelude::*;
+use celeriac::{Registry, RegistryError};
 use sha2::{Digest as _, Sha256};
 
 use crate::files::Found;
@@ -57,7 +57,7 @@ pub(crate) fn kills_its_worker() {
 }
 
 /// What the workers register.
-pub(crate) fn registry() -> Result<Registry, celeriac::RegistryError> {
+pub(crate) fn registry() -> Result<Registry, RegistryError> {
     Registry::new()
         .with(digest::definition())?
         .with(recovers::definition())?

@@ -93,7 +93,9 @@ impl Workers {
         }
         for _ in 0..killed {
             if self.started == MOST_STARTS {
-                return Err(format!("the workers keep dying; see the logs in {}", self.folder.display()).into());
+                return Err(
+                    format!("the workers keep dying; see the logs in {}", self.folder.display()).into()
+                );
             }
             self.add()?;
         }

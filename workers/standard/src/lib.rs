@@ -7,14 +7,14 @@
 //! The program `worker` of this package serves both. A worker of your own serves them beside your tasks when it
 //! has a [`Courier`]:
 //!
-//! ```ignore
+//! ```no_run
 //! use std::process::ExitCode;
 //!
 //! use celeriac_standard::Courier;
 //!
 //! fn main() -> ExitCode {
 //!     match Courier::from_env() {
-//!         Ok(_courier) => ExitCode::SUCCESS,
+//!         Ok(courier) => celeriac::worker().state(courier).main(),
 //!         Err(error) => {
 //!             eprintln!("error: {error}");
 //!             ExitCode::from(2)
@@ -48,7 +48,7 @@ pub use tasks::{digest, http};
 /// The standard worker: parses the command line, serves the tasks, and returns what `main` returns.
 pub fn main() -> ExitCode {
     match Courier::from_env() {
-        Ok(_courier) => ExitCode::SUCCESS,
+        Ok(courier) => celeriac::worker().state(courier).main(),
         Err(error) => {
             eprintln!("error: {error}");
             // As for a wrong option: nothing was started.
