@@ -41,12 +41,13 @@ pub trait Broker: Debug + Display + Send + Sync + 'static {
 
     /// Hands out at most `limit` jobs that are due, none of them to two holders.
     ///
-    /// Parked jobs of a task that this worker knows come first, then at most one suspect of a crash (if asked
-    /// for), then each queue in the order given: its highest lane first, within a lane first in, first out.
-    /// Jobs whose time to live has passed are moved to the bin on the way.
+    /// Parked jobs of these queues whose task this worker knows come first, then at most one suspect of a crash
+    /// (if asked for), then each queue in the order given: its highest lane first, within a lane first in, first
+    /// out. Jobs whose time to live has passed are moved to the bin on the way; scheduled jobs that are due may be
+    /// moved to their queues first.
     ///
     /// # Errors
-    /// `LeaseLost` if the worker is not registered (any more).
+    /// `LeaseLost` if the worker is not registered (any more); `NoSuchQueue` for a queue that nobody declared.
     fn claim(&self, options: ClaimOptions) -> BoxFuture<'_, Result<Vec<Claimed>>>;
 
     /// Marks held jobs as never to be delivered again, before they run: at most once.

@@ -55,10 +55,9 @@ pub async fn suspects_are_left_on_request(scene: &Scene) {
 pub async fn a_verdict_clears_a_suspect(scene: &Scene) {
     let suspects = lose(scene, 2).await;
     let worker = scene.worker().await;
-    for verdict in [retry(Duration::ZERO, "x"), Verdict::Snooze { after: Duration::ZERO }] {
-        let claimed = scene.claim_one(worker).await;
-        scene.apply(worker, &claimed, verdict).await;
-    }
+    let held = [scene.claim_one(worker).await, scene.claim_one(worker).await];
+    scene.apply(worker, &held[0], retry(Duration::ZERO, "x")).await;
+    scene.apply(worker, &held[1], Verdict::Snooze { after: Duration::ZERO }).await;
     scene.maintain_until("both", |total| total.promoted == 2).await;
     let claimed = claim_without_suspects(scene, worker, 10).await;
     assert_eq!(ids(&claimed), suspects);

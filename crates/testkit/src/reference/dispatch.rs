@@ -128,6 +128,9 @@ impl Store {
         if self.workers.get(&options.worker).is_none_or(|worker| worker.dead) {
             return Err(Error::LeaseLost { worker: options.worker });
         }
+        for share in &options.queues {
+            self.require_queue(&share.name)?;
+        }
         let mut taking = Taking::new(options);
         self.adopt_parked(options, &mut taking, now);
         if options.suspects == Suspects::Take {
@@ -149,7 +152,9 @@ impl Store {
             .values()
             .filter(|stored| match &stored.place {
                 Place::Parked { waits_for } => {
-                    options.tasks.contains(waits_for) && !self.is_paused(&stored.job.queue)
+                    options.tasks.contains(waits_for)
+                        && options.queues.iter().any(|share| share.name == stored.job.queue)
+                        && !self.is_paused(&stored.job.queue)
                 }
                 _ => false,
             })
