@@ -1,0 +1,248 @@
+//! `celeriac bench`: what this store does on this machine, beside what its database could do at best.
+//!
+//! `workload` has one function for each workload, `crew` the worker processes, `consumer` what runs inside
+//! them, `producer` the callers, `floor` the bare database, `report` the figures.
+
+mod consumer;
+mod crew;
+mod floor;
+mod job;
+mod process;
+mod producer;
+mod report;
+mod workload;
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use celeriac::core::{Broker, BulkAct, QueueName};
+use celeriac::{Client, Prefetch};
+use clap::{Args, ValueEnum};
+
+pub(crate) use self::consumer::{ConsumerCommand, consume};
+
+use self::floor::{Floor, Part};
+use self::report::{Report, Round};
+use self::workload::Bench;
+use crate::command_line::parsed;
+use crate::failure::{Exit, Failure};
+use crate::output::Output;
+use crate::queues::purge_waiting;
+use crate::store::{Missing, Store};
+use crate::table::grouped;
+
+/// Measure this store on this machine.
+///
+/// Jobs go through the public interface: callers are tasks of this process, consumers are worker processes
+/// with every default of a worker, and a job is a no-op with two integers and a string as arguments. Every
+/// enqueue and every verdict is as durable as the URL says; the default of SQLite is FULL.
+///
+/// Each round measures the floor first and the workload after it: the floor is what the same database driver
+/// does at best with the same payload, batch and durability, one thread, in a table with nothing but a key and
+/// the payload, in a file beside the store. Compare ratios, not rates: machines are noisy. Quoted are the
+/// medians of the rounds; --json gives every round.
+///
+/// Workloads:
+///   enqueue  callers store jobs until --jobs are stored or --seconds are over. Percentiles: one call.
+///            Floor: insert. With --batch 1 also the rate of a single caller is measured.
+///   drain    --jobs wait; then worker processes start. The clock runs from the moment they may claim, when
+///            all are connected, to the last verdict. Floor: read and delete.
+///   steady   callers store and workers finish at the same time, for --seconds. Callers wait when workers
+///            are far behind. Percentiles: from the call to the start of the handler. Floor: insert and delete.
+///   latency  nothing else to do; one job each 20 ms, --jobs times. Percentiles: from the call to the start of
+///            the handler in another process. Floor: one insert a commit; its ratio is of the medians.
+///   floor    the floor alone: insert and delete; the other parts are in the JSON.
+///
+/// The queue celeriac-bench is declared, must be empty, must have no worker, and is emptied at the end.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct BenchCommand {
+    /// What to measure
+    #[arg(value_name = "WORKLOAD", hide_possible_values = true)]
+    workload: Workload,
+    /// Jobs a round [enqueue, drain: 100000; latency: 300]
+    #[arg(long, value_name = "N", value_parser = bounded::<u64>(1..=100_000_000))]
+    jobs: Option<u64>,
+    /// Bytes of the string in a job's arguments
+    #[arg(long, value_name = "BYTES", default_value_t = 200, value_parser = bounded::<usize>(0..=1_000_000))]
+    payload: usize,
+    /// Worker processes (drain, steady, latency)
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = bounded::<usize>(1..=64))]
+    processes: usize,
+    /// Callers at once [enqueue, steady: 4]; in drain and latency the handlers of a worker [a worker's default]
+    #[arg(long, value_name = "N", value_parser = bounded::<usize>(1..=4_096))]
+    concurrency: Option<usize>,
+    /// Jobs in one call, and in one transaction of the floor
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = bounded::<usize>(1..=10_000))]
+    batch: usize,
+    /// How long a round of enqueue or steady takes, at the most
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = bounded::<u64>(1..=3_600))]
+    seconds: u64,
+    /// Jobs that wait behind those that are drained (drain), or before any is stored (steady)
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = bounded::<u64>(0..=100_000_000))]
+    backlog: u64,
+    /// How often floor and workload take turns
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = bounded::<usize>(1..=50))]
+    rounds: usize,
+    /// How many jobs a worker may hold: auto or a number
+    #[arg(long, value_name = "auto|N", default_value = "auto", value_parser = parsed::<Prefetch>)]
+    prefetch: Prefetch,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Workload {
+    Drain,
+    Enqueue,
+    Floor,
+    Latency,
+    Steady,
+}
+
+/// Measures as the command says, and prints the report.
+pub(crate) async fn run(command: BenchCommand, store: &Store, output: &mut Output) -> Result<Exit, Failure> {
+    let url = store.url()?;
+    if store.engine()? == "sqlite" && store.file()?.is_none() {
+        return Err(Failure::usage(
+            "a store in memory has no other processes to measure; name a file, for example:\n\n    \
+             celeriac --broker sqlite:bench.db bench drain",
+        ));
+    }
+    if command.backlog > 0 && !matches!(command.workload, Workload::Drain | Workload::Steady) {
+        return Err(Failure::usage("--backlog means something for drain and steady only"));
+    }
+    let floor = Floor::beside(store)?;
+    if command.workload == Workload::Floor {
+        return floor_alone(&command, &floor, store, output).await;
+    }
+    let broker = store.open(Missing::Create).await?;
+    let queue = job::queue()?;
+    broker.declare(queue.clone(), celeriac::core::QueueChange::default()).await?;
+    refuse_others(&*broker, &queue).await?;
+    let bench = Bench::new(Client::new(broker), queue, url.to_owned(), &command)?;
+    let mut report = Report::new(&command, store)?;
+    let result = rounds(&command, &bench, &floor, &mut report, output).await;
+    // What a failed round left must not stand in the way of the next run.
+    let cleaned = purge_waiting(&**bench.client.broker(), &bench.queue, BulkAct::Purge).await;
+    result?;
+    cleaned?;
+    report.write(output)?;
+    Ok(Exit::Done)
+}
+
+async fn rounds(
+    command: &BenchCommand,
+    bench: &Bench,
+    floor: &Floor,
+    report: &mut Report,
+    output: &Output,
+) -> Result<(), Failure> {
+    for number in 1..=command.rounds {
+        let rate = floor.measure(command.floor_part(), command, job::payload(command.payload)?).await?;
+        let mut round = match command.workload {
+            Workload::Drain => bench.drain().await?,
+            Workload::Enqueue => bench.enqueue().await?,
+            // The floor alone was dealt with by the caller.
+            Workload::Latency | Workload::Floor => bench.latency().await?,
+            Workload::Steady => bench.steady().await?,
+        };
+        round.compare(command.workload, rate);
+        output.remark(format_args!("round {number} of {}: {}", command.rounds, round.line()));
+        report.rounds.push(round);
+    }
+    Ok(())
+}
+
+async fn floor_alone(
+    command: &BenchCommand,
+    floor: &Floor,
+    store: &Store,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let mut report = Report::new(command, store)?;
+    for number in 1..=command.rounds {
+        let mut rates = Vec::new();
+        for part in [Part::InsertAndDelete, Part::Insert, Part::ReadAndDelete] {
+            rates.push(floor.measure(part, command, job::payload(command.payload)?).await?);
+        }
+        let [both, insert, read] = rates.as_slice() else {
+            return Err(Failure::failed("bench", "the floor has three parts"));
+        };
+        let round = Round::of_floor(both, insert, read);
+        output.remark(format_args!("round {number} of {}: {}", command.rounds, round.line()));
+        report.rounds.push(round);
+    }
+    report.write(output)?;
+    Ok(Exit::Done)
+}
+
+/// Jobs or workers of others would be measured too, or be lost in the clean-up.
+async fn refuse_others(broker: &dyn Broker, queue: &QueueName) -> Result<(), Failure> {
+    let stats = broker.stats().await?;
+    let found = crate::queues::find(&stats.queues, queue)?;
+    let jobs = found.ready + found.held + found.scheduled + found.parked + found.dead;
+    if jobs > 0 {
+        return Err(Failure::failed(
+            "bench_queue_in_use",
+            format!(
+                "queue {queue} holds {} jobs, perhaps of a run that was interrupted; if nothing else uses it, empty \
+                 it with `celeriac queues purge {queue} --yes` and `celeriac dead purge --queue {queue}`",
+                grouped(jobs)
+            ),
+        ));
+    }
+    // A worker that was killed is forgotten when its lease lapses, so it stands in the way for a minute at most.
+    if let Some(worker) = stats.workers.iter().find(|worker| worker.queues.contains(queue)) {
+        return Err(Failure::failed(
+            "bench_queue_in_use",
+            format!("worker {} serves queue {queue}; stop it, or wait until its lease lapses", worker.label),
+        ));
+    }
+    Ok(())
+}
+
+impl BenchCommand {
+    const fn floor_part(&self) -> Part {
+        match self.workload {
+            Workload::Drain => Part::ReadAndDelete,
+            Workload::Enqueue => Part::Insert,
+            Workload::Latency => Part::InsertSingly,
+            Workload::Steady | Workload::Floor => Part::InsertAndDelete,
+        }
+    }
+
+    fn jobs(&self) -> u64 {
+        self.jobs.unwrap_or(match self.workload {
+            Workload::Latency => 300,
+            _ => 100_000,
+        })
+    }
+
+    const fn duration(&self) -> Duration {
+        Duration::from_secs(self.seconds)
+    }
+}
+
+impl Workload {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Drain => "drain",
+            Self::Enqueue => "enqueue",
+            Self::Floor => "floor",
+            Self::Latency => "latency",
+            Self::Steady => "steady",
+        }
+    }
+}
+
+/// A number within its bounds.
+fn bounded<T>(bounds: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
+where
+    T: std::str::FromStr + PartialOrd + std::fmt::Display + Clone + Send + Sync + 'static,
+{
+    move |text| {
+        text.parse::<T>()
+            .ok()
+            .filter(|value| bounds.contains(value))
+            .ok_or_else(|| format!("allowed are {} to {}", bounds.start(), bounds.end()))
+    }
+}

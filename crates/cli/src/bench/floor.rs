@@ -1,0 +1,257 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use celeriac::core::Payload;
+use rusqlite::{Connection, Transaction, TransactionBehavior, params};
+
+use super::BenchCommand;
+use crate::failure::Failure;
+use crate::store::Store;
+
+/// The bare database: what no queue on it can beat with one thread.
+#[derive(Debug)]
+pub(crate) struct Floor {
+    path: PathBuf,
+    synchronous: &'static str,
+}
+
+/// Which part of a queue's work is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// A transaction inserts a batch.
+    Insert,
+    /// A transaction inserts a batch, another deletes it.
+    InsertAndDelete,
+    /// A transaction inserts one row.
+    InsertSingly,
+    /// Rows are there; a transaction reads a batch and deletes it.
+    ReadAndDelete,
+}
+
+/// What a part of the floor came to.
+#[derive(Clone, Debug)]
+pub(crate) struct Rate {
+    pub(crate) jobs: u64,
+    pub(crate) seconds: f64,
+    pub(crate) jobs_per_s: f64,
+    /// Median time of one transaction (of both, for two).
+    pub(crate) p50_ms: f64,
+}
+
+impl Floor {
+    /// The floor of a store, in a file beside it and as durable.
+    pub(crate) fn beside(store: &Store) -> Result<Self, Failure> {
+        let Some(file) = store.file()? else {
+            return Err(Failure::usage(format!("the floor of {} cannot be measured", store.engine()?)));
+        };
+        let mut name = file.into_os_string();
+        name.push(".floor");
+        let normal = store.url()?.contains("synchronous=normal");
+        Ok(Self { path: name.into(), synchronous: if normal { "normal" } else { "full" } })
+    }
+
+    /// Measures `part` on a thread of its own, in a fresh file that is removed afterwards.
+    pub(crate) async fn measure(
+        &self,
+        part: Part,
+        command: &BenchCommand,
+        payload: Payload,
+    ) -> Result<Rate, Failure> {
+        let (path, synchronous) = (self.path.clone(), self.synchronous);
+        let (jobs, batch) = (command.jobs().min(MOST_ROWS), command.batch);
+        tokio::task::spawn_blocking(move || {
+            let file = FloorFile::create(path)?;
+            let mut table = FloorTable::open(&file.0, synchronous)?;
+            match part {
+                Part::Insert => table.insert(batch, payload.as_bytes()),
+                Part::InsertAndDelete => table.insert_and_delete(batch, payload.as_bytes()),
+                Part::InsertSingly => table.insert(1, payload.as_bytes()),
+                Part::ReadAndDelete => table.read_and_delete(jobs, batch, payload.as_bytes()),
+            }
+        })
+        .await
+        .map_err(|error| Failure::failed("bench", format!("the floor's thread failed: {error}")))?
+        .map_err(|error: FloorError| Failure::failed("bench", format!("the floor failed: {}", error.0)))
+    }
+}
+
+/// The file, gone when this is dropped.
+struct FloorFile(PathBuf);
+
+struct FloorTable(Connection);
+
+/// Of the driver, or of the file system.
+struct FloorError(String);
+
+impl From<rusqlite::Error> for FloorError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl FloorFile {
+    fn create(path: PathBuf) -> Result<Self, FloorError> {
+        let file = Self(path);
+        file.remove();
+        if file.0.exists() {
+            return Err(FloorError(format!("{} is in the way", file.0.display())));
+        }
+        Ok(file)
+    }
+
+    fn remove(&self) {
+        for suffix in ["", "-wal", "-shm", "-journal"] {
+            let mut name = self.0.clone().into_os_string();
+            name.push(suffix);
+            let _ = fs::remove_file(name);
+        }
+    }
+}
+
+impl Drop for FloorFile {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+impl FloorTable {
+    fn open(path: &Path, synchronous: &str) -> Result<Self, FloorError> {
+        let connection = Connection::open(path)?;
+        connection.pragma_update(None, "journal_mode", "wal")?;
+        connection.pragma_update(None, "synchronous", synchronous)?;
+        connection
+            .execute_batch("create table floor (id integer primary key, payload blob not null) strict")?;
+        Ok(Self(connection))
+    }
+
+    fn insert(&mut self, batch: usize, payload: &[u8]) -> Result<Rate, FloorError> {
+        let mut next = 0;
+        timed(batch, || self.insert_batch(&mut next, batch, payload))
+    }
+
+    fn insert_and_delete(&mut self, batch: usize, payload: &[u8]) -> Result<Rate, FloorError> {
+        let mut next = 0;
+        timed(batch, || {
+            let first = next;
+            self.insert_batch(&mut next, batch, payload)?;
+            let transaction = self.begin()?;
+            delete(&transaction, first, next)?;
+            transaction.commit()?;
+            Ok(())
+        })
+    }
+
+    fn read_and_delete(&mut self, rows: u64, batch: usize, payload: &[u8]) -> Result<Rate, FloorError> {
+        let mut next = 0;
+        while u64::try_from(next).is_ok_and(|stored| stored < rows) {
+            self.insert_batch(&mut next, FILL, payload)?;
+        }
+        let (start, mut deleted, mut times) = (Instant::now(), 0_u64, Vec::new());
+        while deleted < rows {
+            let one = Instant::now();
+            let transaction = self.begin()?;
+            let mut last = None;
+            let mut read = 0_u64;
+            {
+                let mut statement =
+                    transaction.prepare_cached("select id, payload from floor order by id limit ?1")?;
+                let mut found = statement.query([i64::try_from(batch).unwrap_or(i64::MAX)])?;
+                let mut first = None;
+                while let Some(row) = found.next()? {
+                    let id: i64 = row.get(0)?;
+                    std::hint::black_box(row.get_ref(1)?.as_blob().map_or(0, <[u8]>::len));
+                    first = first.or(Some(id));
+                    last = Some((first.unwrap_or(id), id));
+                    read += 1;
+                }
+            }
+            let Some((first, last)) = last else { break };
+            delete(&transaction, first, last + 1)?;
+            transaction.commit()?;
+            deleted += read;
+            times.push(one.elapsed());
+        }
+        Ok(Rate::new(deleted, start.elapsed(), &mut times))
+    }
+
+    fn begin(&mut self) -> Result<Transaction<'_>, FloorError> {
+        Ok(self.0.transaction_with_behavior(TransactionBehavior::Immediate)?)
+    }
+
+    fn insert_batch(&mut self, next: &mut i64, batch: usize, payload: &[u8]) -> Result<(), FloorError> {
+        let transaction = self.begin()?;
+        {
+            let mut statement =
+                transaction.prepare_cached("insert into floor (id, payload) values (?1, ?2)")?;
+            for _ in 0..batch {
+                statement.execute(params![*next, payload])?;
+                *next += 1;
+            }
+        }
+        transaction.commit()?;
+        Ok(())
+    }
+}
+
+fn delete(transaction: &Transaction<'_>, first: i64, end: i64) -> Result<(), FloorError> {
+    transaction
+        .prepare_cached("delete from floor where id >= ?1 and id < ?2")?
+        .execute(params![first, end])?;
+    Ok(())
+}
+
+/// Repeats a step of `batch` jobs for [`DURATION`].
+fn timed(batch: usize, mut step: impl FnMut() -> Result<(), FloorError>) -> Result<Rate, FloorError> {
+    let (start, mut jobs, mut times) = (Instant::now(), 0, Vec::new());
+    while start.elapsed() < DURATION {
+        let one = Instant::now();
+        step()?;
+        jobs += batch as u64;
+        times.push(one.elapsed());
+    }
+    Ok(Rate::new(jobs, start.elapsed(), &mut times))
+}
+
+impl Rate {
+    #[expect(clippy::cast_precision_loss, reason = "jobs of a round stay far below 2^52")]
+    fn new(jobs: u64, elapsed: Duration, times: &mut [Duration]) -> Self {
+        times.sort_unstable();
+        let median = times.get(times.len() / 2).copied().unwrap_or_default();
+        let seconds = elapsed.as_secs_f64();
+        Self {
+            jobs,
+            seconds,
+            jobs_per_s: jobs as f64 / seconds.max(f64::EPSILON),
+            p50_ms: median.as_secs_f64() * 1_000.0,
+        }
+    }
+}
+
+/// Long enough for hundreds of transactions and some checkpoints.
+const DURATION: Duration = Duration::from_secs(2);
+/// Rows in one transaction while the table is filled; that is not measured.
+const FILL: usize = 1_000;
+/// More rows do not change the rate, only the time it takes to fill the table.
+const MOST_ROWS: u64 = 200_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_has_a_rate_and_leaves_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("jobs.db.floor");
+        {
+            let file = FloorFile::create(path).unwrap_or_else(|error| panic!("{}", error.0));
+            let mut table = FloorTable::open(&file.0, "normal").unwrap_or_else(|error| panic!("{}", error.0));
+            let rate =
+                table.read_and_delete(2_500, 100, b"abc").unwrap_or_else(|error| panic!("{}", error.0));
+            assert!(rate.jobs_per_s > 0.0 && rate.p50_ms > 0.0);
+            let left: i64 = table.0.query_row("select count(*) from floor", [], |row| row.get(0)).unwrap();
+            assert_eq!(left, 500, "3,000 rows were stored and 2,500 deleted");
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}

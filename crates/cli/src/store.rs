@@ -1,0 +1,91 @@
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use celeriac::core::Broker;
+
+use crate::failure::Failure;
+
+/// The store that the command line names, not opened yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Store {
+    url: Option<String>,
+}
+
+/// What happens when there is no store at the URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// It is made.
+    Create,
+    /// That is an error: looking into a mistyped path must not leave an empty store there.
+    Refuse,
+}
+
+impl Store {
+    pub(crate) const fn new(url: Option<String>) -> Self {
+        Self { url }
+    }
+
+    /// The URL.
+    ///
+    /// # Errors
+    /// A usage error with an example when none was given.
+    pub(crate) fn url(&self) -> Result<&str, Failure> {
+        self.url.as_deref().filter(|url| !url.is_empty()).ok_or_else(|| {
+            Failure::usage(
+                "no broker is given; name it with --broker or in the variable CELERIAC_BROKER, for example:\n\n    \
+                 celeriac --broker sqlite:jobs.db stats",
+            )
+        })
+    }
+
+    /// Opens the store.
+    pub(crate) async fn open(&self, missing: Missing) -> Result<Arc<dyn Broker>, Failure> {
+        let url = self.url()?;
+        if missing == Missing::Refuse
+            && let Some(path) = self.file()?
+            && !path.exists()
+        {
+            return Err(Failure::failed(
+                "no_such_store",
+                format!(
+                    "there is no store at {}; correct the path, or create it with \
+                     `celeriac --broker sqlite:{} migrate`",
+                    path.display(),
+                    path.display()
+                ),
+            ));
+        }
+        Ok(celeriac::connect_broker(url).await?)
+    }
+
+    /// The file of a store that is one.
+    pub(crate) fn file(&self) -> Result<Option<PathBuf>, Failure> {
+        let Some(rest) = self.url()?.strip_prefix("sqlite:") else {
+            return Ok(None);
+        };
+        let path = rest.split_once('?').map_or(rest, |(path, _)| path);
+        let path = path.strip_prefix("//").unwrap_or(path);
+        Ok(if path.is_empty() || path == ":memory:" { None } else { Some(Path::new(path).to_owned()) })
+    }
+
+    /// The kind of the store, such as `sqlite`.
+    pub(crate) fn engine(&self) -> Result<&str, Failure> {
+        let url = self.url()?;
+        Ok(url.split_once(':').map_or(url, |(scheme, _)| scheme))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_is_found_in_the_url() {
+        let file = |url: &str| Store::new(Some(url.to_owned())).file().unwrap();
+        assert_eq!(file("sqlite:a.db"), Some(PathBuf::from("a.db")));
+        assert_eq!(file("sqlite:///srv/a.db?synchronous=full"), Some(PathBuf::from("/srv/a.db")));
+        assert_eq!(file("sqlite::memory:"), None);
+        assert_eq!(file("postgres://host/db"), None);
+        assert!(Store::new(None).file().is_err());
+    }
+}
