@@ -24,6 +24,7 @@ mod workers;
 
 use files::Files;
 use progress::Progress;
+use summary::Run;
 use workers::Workers;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -59,6 +60,7 @@ async fn run(root: PathBuf) -> Result<(), Failure> {
     let celeriac = Client::connect(&url).await?;
     celeriac.broker().declare("high".parse()?, QueueChange::default()).await?;
     let mut workers = Workers::start(&folder, &url)?;
+    workers.until_registered(&celeriac).await?;
     let mut progress = Progress::new();
 
     let started = Instant::now();
@@ -68,20 +70,29 @@ async fn run(root: PathBuf) -> Result<(), Failure> {
         progress.show(enqueued, &Totals::read(&celeriac).await?);
     }
     let stored_after = started.elapsed();
-    enqueued += celeriac.enqueue_all(tasks::doomed(&folder)).await?.len();
     let totals = until_empty(&celeriac, enqueued, &mut workers, &mut progress).await?;
-    let speed = Speed { jobs: totals.done + totals.buried, stored_after, done_after: started.elapsed() };
+    let done_after = started.elapsed();
+    let unreadable = totals.buried;
 
-    // Alone, so that the speed above is that of ordinary days.
-    enqueued += celeriac.enqueue_all([tasks::kills_its_worker::call()]).await?.len();
+    progress.say("Now a few jobs that fail. One of them kills its worker, so this takes some seconds.");
+    let trouble = tasks::trouble(&folder);
+    enqueued += celeriac.enqueue_all(trouble).await?.len();
     let totals = until_empty(&celeriac, enqueued, &mut workers, &mut progress).await?;
     progress.end();
     let lost_workers = workers.stop()?;
 
-    let measured = measurements::read(&folder)?;
-    summary::check(&files, &measured, &totals)?;
-    summary::print(&files, &measured, &speed, &totals, lost_workers);
-    summary::print_sample(&files, &measured)?;
+    let run = Run {
+        measured: measurements::read(&folder)?,
+        files,
+        stored_after,
+        done_after,
+        unreadable,
+        totals,
+        lost_workers,
+    };
+    run.check()?;
+    run.print();
+    run.print_sample()?;
     summary::print_bin(&celeriac).await?;
     summary::print_commands(&url, &folder);
     Ok(())
@@ -110,15 +121,6 @@ async fn until_empty(
         workers.check()?;
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-}
-
-/// How fast the ordinary jobs were.
-#[derive(Debug)]
-struct Speed {
-    jobs: u64,
-    /// When the last file's job was on the disk.
-    stored_after: Duration,
-    done_after: Duration,
 }
 
 /// The counters of all queues together.

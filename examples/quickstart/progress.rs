@@ -10,13 +10,19 @@ use crate::summary::count;
 pub(crate) struct Progress {
     terminal: bool,
     shown: Option<Instant>,
+    line: String,
     /// When a counter last changed, and what their sum was.
     changed: (Instant, u64),
 }
 
 impl Progress {
     pub(crate) fn new() -> Self {
-        Self { terminal: std::io::stdout().is_terminal(), shown: None, changed: (Instant::now(), 0) }
+        Self {
+            terminal: std::io::stdout().is_terminal(),
+            shown: None,
+            line: String::new(),
+            changed: (Instant::now(), 0),
+        }
     }
 
     pub(crate) fn show(&mut self, enqueued: usize, totals: &Totals) {
@@ -36,6 +42,9 @@ impl Progress {
             totals.retried,
             totals.buried,
         );
+        if line == self.line {
+            return;
+        }
         if self.terminal {
             print!("\r\x1b[2K{line}");
             // A line without an end stays in the buffer otherwise. A terminal that is gone ends the program soon.
@@ -43,11 +52,20 @@ impl Progress {
         } else {
             println!("{line}");
         }
+        self.line = line;
     }
 
     /// How long nothing has changed.
     pub(crate) fn stalled_for(&self) -> Duration {
         self.changed.0.elapsed()
+    }
+
+    /// A line that stays.
+    pub(crate) fn say(&mut self, line: &str) {
+        self.end();
+        println!("{line}");
+        self.shown = None;
+        self.line.clear();
     }
 
     pub(crate) fn end(&self) {

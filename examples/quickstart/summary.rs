@@ -5,96 +5,130 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-use celeriac::core::{Filter, PageOptions, Room};
+use celeriac::core::{DeadReason, Filter, PageOptions, Room};
 use celeriac::prelude::*;
 use sha2::{Digest as _, Sha256};
 
 use crate::files::Files;
 use crate::measurements::Measurement;
-use crate::{Failure, Speed, Totals};
+use crate::tasks::{HOPELESS, missing_file};
+use crate::{Failure, Totals};
 
-/// Nothing may be missing: each file has a digest, or a job in the bin.
-pub(crate) fn check(files: &Files, measured: &[Measurement], totals: &Totals) -> Result<(), Failure> {
-    let found = by_path(measured);
-    let missing = files.list.iter().filter(|file| !found.contains_key(file.path.as_path())).count();
-    if missing as u64 > totals.buried {
-        return Err(format!("{missing} files have neither a digest nor a job in the bin").into());
+/// Everything that is known after the last job.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) files: Files,
+    pub(crate) measured: Vec<Measurement>,
+    /// When the last file's job was on the disk.
+    pub(crate) stored_after: Duration,
+    /// When the last file's job was done.
+    pub(crate) done_after: Duration,
+    /// Files' jobs in the bin.
+    pub(crate) unreadable: u64,
+    /// At the very end.
+    pub(crate) totals: Totals,
+    pub(crate) lost_workers: usize,
+}
+
+impl Run {
+    /// Nothing may be missing: each file has a digest or a job in the bin, and nothing else is in the bin than what
+    /// belongs there.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        let found = self.by_path();
+        let missing = self.files.list.iter().filter(|file| !found.contains_key(file.path.as_path())).count();
+        if missing as u64 != self.unreadable {
+            let bin = self.unreadable;
+            return Err(
+                format!("{missing} files have no digest, but {bin} of their jobs are in the bin").into()
+            );
+        }
+        let expected = self.unreadable + HOPELESS;
+        if self.totals.buried != expected {
+            return Err(format!("{} jobs are in the bin instead of {expected}", self.totals.buried).into());
+        }
+        Ok(())
     }
-    Ok(())
-}
 
-pub(crate) fn print(
-    files: &Files,
-    measured: &[Measurement],
-    speed: &Speed,
-    totals: &Totals,
-    lost_workers: usize,
-) {
-    let per_second = |jobs: f64, time: Duration| count((jobs / time.as_secs_f64()) as u64);
-    println!("Done: {} jobs in {}, {} a second.\n", count(speed.jobs), duration(speed.done_after), {
-        per_second(speed.jobs as f64, speed.done_after)
-    });
-    let read: u64 = measured.iter().map(|measurement| measurement.bytes).sum();
-    println!(
-        "  files    {} read, {}, and the SHA-256 of each computed",
-        count(measured.len() as u64),
-        bytes(read)
-    );
-    println!(
-        "  enqueue  {} jobs on the disk after {}, {} a second",
-        count(files.list.len() as u64),
-        duration(speed.stored_after),
-        per_second(files.list.len() as f64, speed.stored_after)
-    );
-    println!("  waited   {}   from the enqueue to the start", percentiles(measured, |job| job.waited));
-    println!("  ran      {}", percentiles(measured, |job| job.ran));
-    println!("  retries  {} attempts failed and were made again after a delay", count(totals.retried));
-    println!(
-        "  crashes  {lost_workers} workers were killed by a job; each was replaced, and no other job was harmed"
-    );
-}
-
-/// Computes one digest again by other means.
-pub(crate) fn print_sample(files: &Files, measured: &[Measurement]) -> Result<(), Failure> {
-    let found = by_path(measured);
-    // The middle one of those that nobody has changed lately.
-    let old = SystemTime::now() - Duration::from_secs(600);
-    let unchanged = |path: &Path| {
-        let modified = std::fs::metadata(path).and_then(|metadata| metadata.modified());
-        modified.is_ok_and(|modified| modified < old)
-    };
-    let middle = files.list.len() / 2;
-    let sample = files.list[middle..].iter().chain(&files.list[..middle]).find_map(|file| {
-        let measurement = found.get(file.path.as_path())?;
-        (file.bytes > 0 && unchanged(&file.path)).then_some(measurement)
-    });
-    let Some(sample) = sample else {
-        println!("  checked  no digest, since every file is new or has just been changed");
-        return Ok(());
-    };
-    let (again, by) = other_digest(&sample.path)?;
-    if again != sample.sha256 {
-        return Err(
-            format!("{}: the job says {}, {by} says {again}", sample.path.display(), sample.sha256).into()
+    pub(crate) fn print(&self) {
+        let jobs = self.files.list.len() as u64;
+        let per_second = |time: Duration| count((jobs as f64 / time.as_secs_f64()) as u64);
+        let read: u64 = self.measured.iter().map(|measurement| measurement.bytes).sum();
+        println!("\nDone: {} jobs in {}.\n", count(jobs), duration(self.done_after));
+        println!("  enqueued   {:>7} jobs a second, each on the disk", per_second(self.stored_after));
+        println!("  finished   {:>7} jobs a second, {} read", per_second(self.done_after), bytes(read));
+        println!("  waited     {}  from the enqueue to the start", self.percentiles(|job| job.waited));
+        println!("  ran        {}", self.percentiles(|job| job.ran));
+        println!(
+            "  retries    {} attempts failed and were made again after a delay",
+            count(self.totals.retried)
         );
+        println!("  crashes    {} workers were killed by one job; no other job was lost", self.lost_workers);
     }
-    let name = sample.path.file_name().unwrap_or_default().to_string_lossy();
-    println!("  checked  {name}: {}… is what {by} says", &again[..16]);
-    Ok(())
+
+    /// Computes one digest again by other means.
+    pub(crate) fn print_sample(&self) -> Result<(), Failure> {
+        let found = self.by_path();
+        // The middle one of those that nobody has changed lately.
+        let lately = SystemTime::now() - Duration::from_secs(60);
+        let unchanged = |path: &Path| {
+            let modified = std::fs::metadata(path).and_then(|metadata| metadata.modified());
+            modified.is_ok_and(|modified| modified < lately)
+        };
+        let (before, after) = self.files.list.split_at(self.files.list.len() / 2);
+        let sample = after.iter().chain(before).find_map(|file| {
+            let measurement = found.get(file.path.as_path())?;
+            (file.bytes > 0 && unchanged(&file.path)).then_some(measurement)
+        });
+        let Some(sample) = sample else {
+            println!("  checked    no digest, since every file has just been written");
+            return Ok(());
+        };
+        let (again, by) = other_digest(&sample.path)?;
+        if again != sample.sha256 {
+            let path = sample.path.display();
+            return Err(format!("{path}: the job says {}, {by} says {again}", sample.sha256).into());
+        }
+        let name = sample.path.file_name().unwrap_or_default().to_string_lossy();
+        println!("  checked    {name}: {}… is what {by} says", &again[..16]);
+        Ok(())
+    }
+
+    fn by_path(&self) -> HashMap<&Path, &Measurement> {
+        self.measured.iter().map(|measurement| (measurement.path.as_path(), measurement)).collect()
+    }
+
+    fn percentiles(&self, part: fn(&Measurement) -> Duration) -> String {
+        let mut sorted: Vec<Duration> = self.measured.iter().map(part).collect();
+        sorted.sort_unstable();
+        let at = |share: f64| {
+            // The smallest value that at least this share of all does not exceed.
+            let rank = (sorted.len() as f64 * share).ceil() as usize;
+            duration(sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default())
+        };
+        format!("p50 {:>8}  p95 {:>8}  p99 {:>8}", at(0.5), at(0.95), at(0.99))
+    }
 }
 
 /// The jobs in the bin, with the reasons.
 pub(crate) async fn print_bin(celeriac: &Client) -> Result<(), Failure> {
-    let bin = celeriac.broker().list(Filter::room(Room::Dead), PageOptions::default()).await?;
+    let mut page = PageOptions::default();
+    page.limit = SHOWN;
+    let bin = celeriac.broker().list(Filter::room(Room::Dead), page).await?;
     println!("\nWhat cannot succeed waits in the dead-letter bin, with its history:\n");
     for dead in &bin.jobs {
-        let reason = dead.reason.map(|reason| reason.to_string()).unwrap_or_default();
         let job = &dead.job;
-        let text = match dead.last_error() {
-            Some(error) => error.split_whitespace().collect::<Vec<_>>().join(" "),
-            None => format!("{} workers died while they ran it", job.deliveries),
+        let reason = dead.reason.map(|reason| reason.to_string()).unwrap_or_default();
+        let tried = match (job.attempt, dead.reason) {
+            (0, Some(DeadReason::DeliveryLimit)) => format!("{} workers lost", job.deliveries),
+            (0, _) => "never ran".to_owned(),
+            (1, _) => "1 attempt".to_owned(),
+            (attempts, _) => format!("{attempts} attempts"),
         };
-        println!("  {reason:<17}  {:<16}  {} attempts  {text}", job.task, job.attempt);
+        println!(
+            "  {reason:<17}  {:<16}  {tried:<14}  {}",
+            job.task,
+            one_line(dead.last_error().unwrap_or_default())
+        );
     }
     if bin.next.is_some() {
         println!("  and more");
@@ -104,21 +138,16 @@ pub(crate) async fn print_bin(celeriac: &Client) -> Result<(), Failure> {
 
 /// Where to look next.
 pub(crate) fn print_commands(url: &str, folder: &Path) {
-    println!("\nThe file stays until you delete it. To look into it:\n");
-    let command = "cargo run --release -p celeriac-cli --";
-    let url = quoted(url);
-    println!("  export CELERIAC_BROKER={url}");
-    println!("  {command} stats");
-    println!("  {command} dead list");
-    println!("  {command} dead show ID");
-    println!("  {command} dead replay --task digest");
-    println!("  {command} doctor");
+    let command = "  cargo run --release -p celeriac-cli --";
+    println!("\nThe file stays until you delete it. Look into it:\n");
+    println!("  export CELERIAC_BROKER={}", quoted(url));
+    println!("{command} stats");
+    println!("{command} dead list");
+    println!("{command} doctor");
+    println!("\nRepair one failure, send the job back, and let the standard worker do it:\n");
+    println!("  touch {}", quoted(&missing_file(folder).display().to_string()));
+    println!("{command} dead replay --reason rejected");
     println!("  cargo run --release -p celeriac-standard -- --exit-when-empty");
-    println!("  rm -r {}", quoted(&folder.display().to_string()));
-}
-
-fn by_path(measured: &[Measurement]) -> HashMap<&Path, &Measurement> {
-    measured.iter().map(|measurement| (measurement.path.as_path(), measurement)).collect()
 }
 
 /// By the system's own program, or else in one piece instead of in steps.
@@ -134,18 +163,6 @@ fn other_digest(path: &Path) -> std::io::Result<(String, &'static str)> {
     }
     let whole = Sha256::digest(std::fs::read(path)?);
     Ok((whole.iter().map(|byte| format!("{byte:02x}")).collect(), "a computation in one piece"))
-}
-
-fn percentiles(measured: &[Measurement], part: fn(&Measurement) -> Duration) -> String {
-    let mut sorted: Vec<Duration> = measured.iter().map(part).collect();
-    sorted.sort_unstable();
-    let at = |share: f64| {
-        let last = sorted.len().saturating_sub(1);
-        // The smallest value that at least this share of all does not exceed.
-        let index = ((sorted.len() as f64 * share).ceil() as usize).saturating_sub(1).min(last);
-        duration(sorted.get(index).copied().unwrap_or_default())
-    };
-    format!("p50 {:<7}  p95 {:<7}  p99 {:<7}", at(0.5), at(0.95), at(0.99))
 }
 
 /// `1,234,567`
@@ -188,3 +205,17 @@ fn quoted(text: &str) -> String {
     let plain = |character: char| character.is_ascii_alphanumeric() || "/:._-".contains(character);
     if text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
+
+/// The beginning of a text, without line breaks.
+fn one_line(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.chars().count() <= LONGEST_TEXT {
+        return line;
+    }
+    line.chars().take(LONGEST_TEXT - 1).chain(['…']).collect()
+}
+
+/// Of the bin; the command line shows the rest.
+const SHOWN: usize = 12;
+
+const LONGEST_TEXT: usize = 90;

@@ -72,17 +72,23 @@ pub(crate) fn digest_of(file: &Found) -> Call {
     if file.bytes < SMALL { call.queue("high") } else { call }
 }
 
-/// Jobs with a difficult life.
-pub(crate) fn doomed(folder: &Path) -> Vec<Call> {
+/// Jobs with a difficult life: two that recover, and [`HOPELESS`] that do not.
+pub(crate) fn trouble(folder: &Path) -> Vec<Call> {
     vec![
         recovers::call(),
         recovers::call(),
-        digest::call(folder.join("no-such-file")),
+        digest::call(missing_file(folder)),
         // As another program might send it: the argument has the wrong type.
         Call::from_json((digest::definition().spec)(), r#"{"path": 42}"#),
         never_works::call(),
         panics::call(1, 0),
+        kills_its_worker::call(),
     ]
+}
+
+/// A file that is not there.
+pub(crate) fn missing_file(folder: &Path) -> PathBuf {
+    folder.join("no-such-file")
 }
 
 fn sha256_of(path: &Path) -> std::io::Result<(u64, String)> {
@@ -104,3 +110,6 @@ fn sha256_of(path: &Path) -> std::io::Result<(u64, String)> {
 
 /// Below this a file is small.
 const SMALL: u64 = 64 * 1024;
+
+/// How many of [`trouble`] end in the bin.
+pub(crate) const HOPELESS: u64 = 5;

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+use celeriac::Client;
+
 use crate::measurements::Notebook;
 use crate::{Failure, tasks};
 
@@ -61,6 +63,15 @@ impl Workers {
             .stderr(log)
             .spawn()?;
         self.running.push(child);
+        Ok(())
+    }
+
+    /// Waits until they are ready, so that nothing else than the queue is measured.
+    pub(crate) async fn until_registered(&mut self, celeriac: &Client) -> Result<(), Failure> {
+        while celeriac.broker().stats().await?.workers.len() < PROCESSES {
+            self.check()?;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         Ok(())
     }
 
