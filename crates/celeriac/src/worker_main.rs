@@ -66,6 +66,9 @@ impl WorkerMain {
 
     /// As [`WorkerMain::main`], with this command line; the first word is the program's name.
     pub fn main_with(self, words: impl IntoIterator<Item = impl Into<OsString>>) -> ExitCode {
+        if tokio::runtime::Handle::try_current().is_ok() {
+            return failed("main() makes a runtime, but was called in one; write worker().run().await there");
+        }
         let options = match self.prepare(words) {
             Ok(options) => options,
             Err(exit) => return exit,
@@ -155,7 +158,7 @@ impl WorkerMain {
         if let Err(error) = follow_signals(shutdown.clone()) {
             return failed(&format!("signals cannot be received: {error}"));
         }
-        let broker = match open(&url, &shutdown).await {
+        let broker = match open(&shutdown, || connect_broker(&url)).await {
             Ok(Some(broker)) => broker,
             Ok(None) => return ExitCode::SUCCESS,
             Err(error) => return failed(&error.full()),
@@ -206,12 +209,15 @@ const USAGE: u8 = 2;
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Opens the broker, however long it takes to become available. `None` once a stop was asked for.
-async fn open(url: &str, shutdown: &Shutdown) -> Result<Option<Arc<dyn Broker>>> {
+async fn open<F: Future<Output = Result<Arc<dyn Broker>>>>(
+    shutdown: &Shutdown,
+    connect: impl Fn() -> F,
+) -> Result<Option<Arc<dyn Broker>>> {
     let mut pause = Duration::from_millis(100);
     let mut reported = None;
     loop {
         let error: Error = tokio::select! {
-            opened = connect_broker(url) => match opened {
+            opened = connect() => match opened {
                 Ok(broker) => {
                     if reported.is_some() {
                         tracing::info!("the store is available");
@@ -343,4 +349,55 @@ macro_rules! worker_main {
             $crate::worker().main()
         }
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use celeriac_testkit::ReferenceBroker;
+
+    use super::*;
+
+    fn busy() -> Error {
+        Error::Unavailable {
+            store: "sqlite:jobs.db".to_owned(),
+            operation: "open the store",
+            source: "database is locked".into(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_is_busy_is_waited_for() {
+        let left = Cell::new(20);
+        let shutdown = Shutdown::new();
+        let broker = open(&shutdown, || async {
+            left.set(left.get() - 1);
+            if left.get() > 0 { Err(busy()) } else { Ok(Arc::new(ReferenceBroker::new()) as Arc<dyn Broker>) }
+        });
+        assert!(broker.await.unwrap().is_some());
+        assert_eq!(left.get(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stop_ends_the_wait() {
+        let shutdown = Shutdown::new();
+        let tries = Cell::new(0);
+        let opened = open(&shutdown, || async {
+            tries.set(tries.get() + 1);
+            if tries.get() == 3 {
+                shutdown.drain();
+            }
+            Err(busy())
+        });
+        assert!(opened.await.unwrap().is_none());
+        assert_eq!(tries.get(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_no_waiting_cures_is_an_error_at_once() {
+        let newer = || Error::SchemaTooNew { store: "sqlite:jobs.db".to_owned(), found: 9, supported: 1 };
+        let error = open(&Shutdown::new(), || async { Err(newer()) }).await.unwrap_err();
+        assert_eq!(error.full(), newer().full());
+    }
 }

@@ -29,10 +29,11 @@ pub(crate) struct WorkerOptions {
     #[arg(long, value_name = "LIST", default_value = "default", value_parser = read::<Subscription>)]
     pub(crate) queues: Subscription,
     /// Handlers that run at once [default: four a core, at least 16]
-    #[arg(long, value_name = "N", value_parser = read_concurrency)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = read_concurrency)]
     pub(crate) concurrency: Option<usize>,
     /// Jobs to have in hand: `auto` holds about 100 ms of work, or a number
-    #[arg(long, value_name = "auto|N", default_value = "auto", value_parser = read::<Prefetch>)]
+    #[arg(long, value_name = "auto|N", default_value = "auto", allow_negative_numbers = true,
+        value_parser = read::<Prefetch>)]
     pub(crate) prefetch: Prefetch,
     /// How long running handlers may go on after the first signal
     #[arg(long, value_name = "DURATION", default_value = "25s", value_parser = read_duration)]
