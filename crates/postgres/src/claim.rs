@@ -1,0 +1,217 @@
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use celeriac_core::{ClaimId, ClaimOptions, Claimed, Error, Receipt, Result, Suspects, WorkerId};
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use crate::broker::PostgresBroker;
+use crate::fault::Fault;
+use crate::row::{job, limit};
+use crate::statement::Statement;
+
+/// Rows without a claim are messages: see `claim` in `sql/0004_claim.sql`.
+const PARKED_JOBS_WAIT: i64 = 1;
+
+/// A claim looks again this often at most: after expired jobs, or after a queue that another held just then.
+const LOOKS: usize = 20;
+
+/// What this process remembers of its claims.
+#[derive(Debug, Default)]
+pub(crate) struct Claims(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Jobs of each claim without a verdict. At zero the claim can be closed.
+    open: HashMap<ClaimId, Open>,
+    /// Workers with a claim whose answer was lost, and when: the store may hold jobs for them that nobody runs.
+    unsure: HashMap<WorkerId, Instant>,
+}
+
+#[derive(Debug)]
+struct Open {
+    worker: WorkerId,
+    queue: i32,
+    left: usize,
+}
+
+impl Claims {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn opened(&self, worker: WorkerId, claimed: &[Claimed]) {
+        let mut state = self.state();
+        for job in claimed {
+            let Receipt { claim, queue, .. } = job.receipt;
+            state.open.entry(claim).or_insert(Open { worker, queue, left: 0 }).left += 1;
+        }
+    }
+
+    /// The claims that these receipts bring to their end, by queue and number. Nothing is changed yet.
+    pub(crate) fn ending(&self, receipts: impl Iterator<Item = Receipt>) -> (Vec<i32>, Vec<i64>) {
+        let mut counts: HashMap<ClaimId, usize> = HashMap::new();
+        for receipt in receipts {
+            *counts.entry(receipt.claim).or_default() += 1;
+        }
+        let state = self.state();
+        counts
+            .into_iter()
+            .filter_map(|(claim, count)| {
+                let open = state.open.get(&claim)?;
+                (open.left <= count).then_some((open.queue, claim.get()))
+            })
+            .unzip()
+    }
+
+    /// Counts receipts off after their verdicts were answered.
+    pub(crate) fn settled(&self, receipts: impl Iterator<Item = Receipt>) {
+        let mut state = self.state();
+        for receipt in receipts {
+            if let Some(open) = state.open.get_mut(&receipt.claim) {
+                open.left = open.left.saturating_sub(1);
+                if open.left == 0 {
+                    state.open.remove(&receipt.claim);
+                }
+            }
+        }
+    }
+
+    /// Forgets a worker.
+    pub(crate) fn forget(&self, worker: WorkerId) {
+        let mut state = self.state();
+        state.open.retain(|_, open| open.worker != worker);
+        state.unsure.remove(&worker);
+    }
+
+    fn known(&self, worker: WorkerId) -> Vec<i64> {
+        let state = self.state();
+        state.open.iter().filter(|(_, open)| open.worker == worker).map(|(claim, _)| claim.get()).collect()
+    }
+}
+
+impl PostgresBroker {
+    pub(crate) async fn claim_jobs(&self, options: &ClaimOptions) -> Result<Vec<Claimed>> {
+        if self.claims.state().unsure.contains_key(&options.worker) {
+            self.reconcile(options.worker).await?;
+        }
+        // Reconciling must not take the jobs of a claim whose answer is on its way.
+        let _claiming = self.claiming.read().await;
+        let answer = self.collect(options).await;
+        if let Err(error) = &answer
+            && error.is_transient()
+        {
+            self.claims.state().unsure.insert(options.worker, Instant::now());
+        }
+        answer
+    }
+
+    async fn collect(&self, options: &ClaimOptions) -> Result<Vec<Claimed>> {
+        let mut queues = Vec::with_capacity(options.queues.len());
+        let mut shares = Vec::with_capacity(options.queues.len());
+        for share in &options.queues {
+            if let Some(number) = self.store.queue_number(&share.name).await? {
+                queues.push(number);
+                shares.push(limit(share.share));
+            }
+        }
+        let worker = Uuid::from_bytes(*options.worker.as_bytes());
+        let tasks: Vec<&str> = options.tasks.iter().map(|task| task.as_str()).collect();
+        let generation = self.signals.generation();
+        let mut claimed: Vec<Claimed> = Vec::new();
+        let mut suspects = options.suspects;
+        let mut adopt = !tasks.is_empty();
+        let mut emptied = false;
+        for _ in 0..LOOKS {
+            let left = options.limit.saturating_sub(claimed.len());
+            let bytes: usize = claimed.iter().map(|job| job.job.payload.len()).sum();
+            let bytes = options.max_bytes.saturating_sub(bytes);
+            if left == 0 || (bytes == 0 && !claimed.is_empty()) {
+                break;
+            }
+            let wanted: &[&str] = if adopt { &tasks } else { &[] };
+            let take_suspect = suspects == Suspects::Take;
+            let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+            let rows = self
+                .store
+                .try_query(
+                    Statement::Claim,
+                    &[&worker, &queues, &shares, &limit(left), &bytes, &take_suspect, &wanted],
+                )
+                .await
+                .map_err(|fault| self.claim_error(fault, options.worker))?;
+            let (jobs, message) = self.read(&rows).await?;
+            if jobs.iter().any(|job| job.receipt.lane == SUSPECTS) {
+                suspects = Suspects::Leave;
+            }
+            self.claims.opened(options.worker, &jobs);
+            claimed.extend(jobs);
+            match message {
+                Some(PARKED_JOBS_WAIT) => {
+                    let rows = self
+                        .store
+                        .try_query(Statement::Adopt, &[&worker, &limit(left), &bytes, &tasks])
+                        .await
+                        .map_err(|fault| self.claim_error(fault, options.worker))?;
+                    let (jobs, _) = self.read(&rows).await?;
+                    self.claims.opened(options.worker, &jobs);
+                    claimed.extend(jobs);
+                    // What could not be adopted now, such as jobs of a paused queue, must not stop the rest.
+                    adopt = false;
+                }
+                Some(_) => {}
+                None => {
+                    emptied = claimed.len() < options.limit && suspects == options.suspects;
+                    break;
+                }
+            }
+        }
+        self.signals.claimed(&queues, generation, emptied);
+        Ok(claimed)
+    }
+
+    async fn read(&self, rows: &[Row]) -> Result<(Vec<Claimed>, Option<i64>)> {
+        let mut jobs = Vec::with_capacity(rows.len());
+        let mut message = None;
+        for row in rows {
+            let Some(claim) = row.get::<_, Option<i64>>(0) else {
+                message = Some(row.get(3));
+                continue;
+            };
+            let receipt =
+                Receipt { claim: ClaimId::new(claim), queue: row.get(1), lane: row.get(2), seq: row.get(3) };
+            let queue = self.store.queue_name(receipt.queue).await?;
+            jobs.push(Claimed::new(job(row, 4, queue)?, receipt));
+        }
+        Ok((jobs, message))
+    }
+
+    fn claim_error(&self, fault: Fault, worker: WorkerId) -> Error {
+        match fault {
+            Fault::LeaseLost => Error::LeaseLost { worker },
+            fault => self.store.error(fault, "claim jobs"),
+        }
+    }
+
+    /// Gives back what the store holds for a worker of ours and no answer told us.
+    async fn reconcile(&self, worker: WorkerId) -> Result<()> {
+        let _alone = self.claiming.write().await;
+        let Some(since) = self.claims.state().unsure.get(&worker).copied() else { return Ok(()) };
+        let known = self.claims.known(worker);
+        let worker_id = Uuid::from_bytes(*worker.as_bytes());
+        let rows =
+            self.store.query("give back unknown jobs", Statement::Reconcile, &[&worker_id, &known]).await?;
+        if let Some(row) = rows.first() {
+            self.notifier.wake(&row.get::<_, Vec<i32>>(0));
+        }
+        // The lost claim itself may run on in the server until its deadline; until then this is not the last look.
+        if since.elapsed() > self.store.options.deadline * 2 {
+            self.claims.state().unsure.remove(&worker);
+        }
+        Ok(())
+    }
+}
+
+/// The lane of jobs that come back from a dead worker.
+pub(crate) const SUSPECTS: i16 = 10;

@@ -1,0 +1,48 @@
+//! The PostgreSQL engine of Celeriac: many machines, one truth.
+//!
+//! ```no_run
+//! # async fn example() -> celeriac_core::Result<()> {
+//! use celeriac_core::{Broker, EnqueueOptions};
+//! use celeriac_postgres::{PostgresBroker, PostgresOptions};
+//!
+//! let options = PostgresOptions::from_url("postgres://app@db.example/shop?sslmode=verify-full")?;
+//! let broker = PostgresBroker::open(options).await?;
+//! println!("{} queues on {broker}", broker.stats().await?.queues.len());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # How it works
+//!
+//! A job that waits is a row of `jobs`, inserted once and deleted once, never updated. What happens to jobs is written
+//! once a batch: the newest row of `claims` is the whole dispatch state of a queue. The functions that do this live in
+//! the database, in a schema of their own (`celeriac` unless the URL says `schema=…`), so each call is one round trip.
+//! The files in `sql/` explain each step.
+//!
+//! # From other languages
+//!
+//! `select celeriac.enqueue('media', 'thumbnail', '{"path": "a.png"}')` stores a job in the caller's own transaction.
+//! From Rust, [`PostgresBroker::enqueue_in`] does the same with a `tokio_postgres` transaction.
+
+#![deny(rustdoc::broken_intra_doc_links, rustdoc::bare_urls)]
+
+mod broker;
+mod check;
+mod claim;
+mod enqueue;
+mod fault;
+mod inspection;
+mod maintenance;
+mod migration;
+mod options;
+mod queues;
+mod row;
+mod settle;
+mod statement;
+mod store;
+mod tls;
+mod wake;
+
+pub use broker::PostgresBroker;
+pub use migration::{grants, migration_sql};
+pub use options::{Listening, Pooler, PostgresOptions, TlsMode};

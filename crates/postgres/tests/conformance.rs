@@ -1,0 +1,34 @@
+//! The suite that every engine passes, on a private server.
+
+use std::sync::Arc;
+
+use celeriac_core::Broker;
+use celeriac_postgres::{PostgresBroker, PostgresOptions};
+use celeriac_testkit::conformance::Fixture;
+use celeriac_testkit::postgres::fresh_url;
+
+struct Postgres {
+    broker: Arc<PostgresBroker>,
+    other: Arc<PostgresBroker>,
+}
+
+impl Fixture for Postgres {
+    async fn open() -> Self {
+        let url = fresh_url().unwrap();
+        let open = async || {
+            let options = PostgresOptions::from_url(&url).unwrap();
+            Arc::new(PostgresBroker::open(options).await.unwrap())
+        };
+        Self { broker: open().await, other: open().await }
+    }
+
+    fn broker(&self) -> Arc<dyn Broker> {
+        Arc::clone(&self.broker) as Arc<dyn Broker>
+    }
+
+    fn other(&self) -> Arc<dyn Broker> {
+        Arc::clone(&self.other) as Arc<dyn Broker>
+    }
+}
+
+celeriac_testkit::conformance!(Postgres);
