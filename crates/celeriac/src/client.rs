@@ -23,7 +23,7 @@ use crate::connect::connect_broker;
 /// let celeriac = Client::connect("sqlite::memory:").await?;
 /// let job = celeriac.enqueue(greet::call("Ada")).await?;
 /// assert!(celeriac.job(job.id()).await?.is_some());
-/// # celeriac::Result::Ok(())
+/// # Ok::<_, celeriac::Error>(())
 /// # }).unwrap();
 /// ```
 #[derive(Clone)]

@@ -334,7 +334,9 @@ fn with_causes(error: &dyn std::error::Error) -> String {
 
 /// The `main` of a worker program whose tasks are in other crates:
 ///
-/// ```ignore
+/// ```
+/// # mod my_tasks {}
+/// # mod more_tasks {}
 /// celeriac::worker_main!(my_tasks, more_tasks);
 /// ```
 ///

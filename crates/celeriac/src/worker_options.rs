@@ -6,11 +6,7 @@ use celeriac_worker::{Prefetch, Subscription, Worker};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-/// Takes jobs from a Celeriac store and runs them.
-///
-///     worker --broker sqlite:jobs.db --queues high,default
-///
-/// Stops in order on SIGTERM or Ctrl-C, at once on a second one. Exit codes: 0 done, 1 failed, 2 wrong usage.
+/// The command line of a worker program.
 #[derive(Debug, Parser)]
 #[command(
     name = "worker",
@@ -18,7 +14,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
     max_term_width = 100,
     disable_help_subcommand = true,
     args_conflicts_with_subcommands = true,
-    verbatim_doc_comment
+    about = ABOUT
 )]
 pub(crate) struct WorkerOptions {
     /// The store, such as sqlite:jobs.db
@@ -53,6 +49,14 @@ pub(crate) struct WorkerOptions {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
 }
+
+const ABOUT: &str = "\
+Takes jobs from a Celeriac store and runs them.
+
+    worker --broker sqlite:jobs.db --queues high,default
+
+Stops in order on SIGTERM or Ctrl-C, at once on a second one.
+Exit codes: 0 done, 1 failed, 2 wrong usage.";
 
 #[derive(Clone, Copy, Debug, Subcommand)]
 pub(crate) enum Command {

@@ -14,12 +14,23 @@ use crate::function::Function;
 
 /// Makes a function a task: something that can be called later, in another process.
 ///
-/// ```ignore
+/// ```
+/// use std::path::PathBuf;
+///
+/// use celeriac::prelude::*;
+///
+/// # struct Blobs;
+/// # impl Blobs { async fn resize(&self, _: PathBuf, _: u32) -> std::io::Result<()> { Ok(()) } }
 /// /// Thumbnails are cheap to redo: three quick tries, then the bin.
 /// #[task(queue = "media", priority = 3, timeout = "30s", retry = "5s, 1m, 10m")]
-/// async fn thumbnail(path: PathBuf, width: u32, store: State<Blobs>) -> Result<(), ThumbError> { … }
+/// async fn thumbnail(path: PathBuf, width: u32, store: State<Blobs>) -> std::io::Result<()> {
+///     store.resize(path, width).await
+/// }
 ///
-/// client.enqueue(thumbnail::call("a.png", 200)).await?;
+/// # async fn caller(celeriac: Client) -> celeriac::Result<()> {
+/// celeriac.enqueue(thumbnail::call("a.png", 200)).await?;
+/// # Ok(())
+/// # }
 /// ```
 ///
 /// The function stays as it is and can be called as before. Beside it, under the same name and with the same
