@@ -53,8 +53,12 @@ impl Workers {
     fn add(&mut self) -> Result<(), Failure> {
         self.started += 1;
         let log = File::create(self.folder.join(format!("worker-{}.log", self.started)))?;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let child = Command::new(std::env::current_exe()?)
             .args(["--broker", &self.url, "--queues", "high,default"])
+            // The default is for handlers that wait. These compute, so more than one a core would only be in
+            // each other's way.
+            .args(["--concurrency", &cores.to_string()])
             // Short, because one of the jobs kills its worker and somebody waits for the end of this example.
             .args(["--lease", "1s"])
             .env(ROLE, &self.folder)

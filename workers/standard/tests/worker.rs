@@ -79,13 +79,15 @@ async fn a_request_needs_the_allowance_of_the_worker() {
     run_until_empty(
         worker(folder.path())
             .env(Allowance::VARIABLE, "127.0.0.1")
-            .env("CELERIAC_HTTP_KEY_TEST", "a key that is only for this test"),
+            .env("CELERIAC_HTTP_KEY_TEST", "a-key-that-is-only-for-this-test"),
     );
+    // Looked at first: without a request the receiver would wait for ever.
+    let left = celeriac.job(id).await.unwrap();
+    assert!(left.is_none(), "not done: {left:?}");
     let received = receiver.join().unwrap();
     assert!(received.starts_with("POST /hook HTTP/1.1\r\n"), "{received}");
     assert!(received.contains(&format!("webhook-id: {id}\r\n")), "{received}");
     assert!(received.contains("webhook-signature: v1,"), "{received}");
-    assert!(celeriac.job(id).await.unwrap().is_none(), "not done");
     assert_eq!(bin(celeriac.broker().as_ref()).await.len(), 1, "only the job of the first worker");
 }
 
