@@ -1,9 +1,11 @@
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::io::Write;
+use std::ops::RangeInclusive;
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use celeriac::core::Error;
+use celeriac::core::{Error, JobId};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::bench::{BenchCommand, ConsumerCommand};
@@ -50,30 +52,23 @@ pub(crate) struct CommandLine {
     pub(crate) command: Command,
 }
 
+// A command's help is written at its structure, a command without one has it here.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Store a job, or one for each line of a file
     Enqueue(EnqueueCommand),
-    /// Queues: list, declare, pause, resume, purge
     Queues(QueuesCommand),
-    /// Jobs that are not finished: list, show, cancel
     Jobs(JobsCommand),
-    /// The dead-letter bin: list, show, replay, purge
     Dead(DeadCommand),
-    /// Figures of all queues and workers
+    /// Show the figures of all queues and workers
     Stats,
-    /// Tasks that workers have announced, with their parameters
+    /// List the tasks that workers have announced, with their parameters
     Tasks,
     /// Create the store, or take it to this program's schema version
     Migrate,
-    /// Check the store's invariants by looking at every job
     Doctor(DoctorCommand),
-    /// Measure this store on this machine
     Bench(BenchCommand),
-    /// The worker process that `bench` starts.
     #[command(hide = true)]
     BenchConsumer(ConsumerCommand),
-    /// Print the completion script of a shell
     Completions(CompletionsCommand),
 }
 
@@ -139,6 +134,26 @@ where
     T::Err: Into<Error>,
 {
     text.parse::<T>().map_err(|error| error.into().to_string())
+}
+
+/// Reads a job's id.
+pub(crate) fn job_id(text: &str) -> Result<JobId, String> {
+    text.parse().map_err(|_| "an id is a UUID, such as 01920c5e-8f3a-7bb2-9d51-3a1f0a3b1c2d".to_owned())
+}
+
+/// Reads a number within its bounds.
+pub(crate) fn bounded<T>(
+    bounds: RangeInclusive<T>,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
+where
+    T: FromStr + PartialOrd + Display + Clone + Send + Sync + 'static,
+{
+    move |text| {
+        text.parse::<T>()
+            .ok()
+            .filter(|value| bounds.contains(value))
+            .ok_or_else(|| format!("allowed are {} to {}", bounds.start(), bounds.end()))
+    }
 }
 
 impl<T> Setting<T> {

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use crate::bulk::{Acted, act_on_all};
-use crate::command_line::parsed;
+use crate::command_line::{job_id, parsed};
 use crate::failure::{Exit, Failure};
 use crate::job_view::{self, JobView, JobsView};
 use crate::jobs::{PageArguments, no_such_job, pages};
@@ -15,7 +15,9 @@ use crate::output::Output;
 use crate::store::{Missing, Store};
 use crate::table::grouped;
 
-/// The dead-letter bin: jobs that will not be tried again by themselves.
+/// The dead-letter bin: list, show, replay, purge.
+///
+/// In it are the jobs that will not be tried again by themselves, each with its reason and its history.
 #[derive(Debug, Args)]
 pub(crate) struct DeadCommand {
     #[command(subcommand)]
@@ -34,7 +36,7 @@ enum DeadAct {
     /// Show one dead job with its arguments and its history
     Show {
         /// The job
-        #[arg(value_name = "ID")]
+        #[arg(value_name = "ID", value_parser = job_id)]
         id: JobId,
     },
     /// Send dead jobs back to their queues, with all attempts before them again
@@ -77,7 +79,7 @@ struct FilterArguments {
 #[derive(Clone, Debug, Args)]
 struct Selection {
     /// These jobs
-    #[arg(value_name = "ID", conflicts_with_all = ["queue", "task", "reason", "error", "older_than", "all"])]
+    #[arg(value_name = "ID", value_parser = job_id, conflicts_with_all = ["queue", "task", "reason", "error", "older_than", "all"])]
     ids: Vec<JobId>,
     #[command(flatten)]
     filter: FilterArguments,

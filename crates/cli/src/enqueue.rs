@@ -7,23 +7,24 @@ use celeriac::core::{
 use clap::Args;
 use serde::Serialize;
 
-use crate::command_line::parsed;
+use crate::command_line::{bounded, job_id, parsed};
 use crate::failure::{Exit, Failure};
 use crate::import::{self, Source};
 use crate::job_request::{Catalogue, Identity, JobRequest, Strangers};
 use crate::output::Output;
 use crate::store::{Missing, Store};
 
-/// Store a job and print its id, or store one for each line of a file.
+/// Store a job and print its id, or store one for each line of a file
 ///
-/// The job is on disk when the command returns. Its arguments are checked against the parameters that the
-/// task's worker has announced; see `celeriac tasks`.
+/// The job is on disk when the command returns. Its arguments are checked against the
+/// parameters that the task's worker has announced; see `celeriac tasks`.
 ///
 ///     celeriac enqueue thumbnail '{"path": "a.png", "width": 200}' --delay 10m
 ///
-/// With --from, each line of the file is a JSON object with the fields task, args, queue, priority, delay,
-/// run_at, ttl, timeout, max_attempts, retry, id, idempotency_key and headers; only task is required. A bad
-/// line is reported with its number and the others go on; the exit code is 1 then.
+/// With --from, each line of the file is a JSON object with the fields task, args, queue,
+/// priority, delay, run_at, ttl, timeout, max_attempts, retry, id, idempotency_key and
+/// headers; only task is required. A bad line is reported with its number and the others go
+/// on; the exit code is 1 then.
 ///
 ///     {"task": "thumbnail", "args": {"path": "a.png", "width": 200}, "delay": "10m"}
 #[derive(Debug, Args)]
@@ -57,13 +58,13 @@ pub(crate) struct EnqueueCommand {
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, allow_hyphen_values = true, conflicts_with = "from")]
     timeout: Option<Duration>,
     /// How many times it may fail before it goes to the bin
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "from")]
+    #[arg(long, value_name = "N", value_parser = bounded(1..=1_000_000_u32), conflicts_with = "from")]
     max_attempts: Option<u32>,
     /// Delays between attempts: "5s, 1m, 10m" or "exponential(base=1s, factor=2, max=1h)"
     #[arg(long, value_name = "POLICY", value_parser = parsed::<RetryPolicy>, allow_hyphen_values = true, conflicts_with = "from")]
     retry: Option<RetryPolicy>,
     /// Use this UUID; a second job of the same id is not stored
-    #[arg(long, value_name = "UUID", conflicts_with_all = ["idempotency_key", "from"])]
+    #[arg(long, value_name = "UUID", value_parser = job_id, conflicts_with_all = ["idempotency_key", "from"])]
     id: Option<JobId>,
     /// One job for one key of a task, however often it is enqueued
     #[arg(long, value_name = "KEY", conflicts_with = "from")]

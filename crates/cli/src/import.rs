@@ -35,11 +35,13 @@ struct Summary {
     refused: u64,
 }
 
-/// Lines of a batch, still to be stored.
+/// Lines of a batch, still to be stored or complained of.
 #[derive(Debug, Default)]
 struct Batch {
     jobs: Vec<(u64, NewJob)>,
     bytes: usize,
+    /// Lines that are no job. They are told with those that the store refuses, in the order of the lines.
+    bad: Vec<(u64, Failure)>,
 }
 
 /// Stores a job for each line of `source`.
@@ -62,16 +64,16 @@ pub(crate) async fn run(
         summary.lines += 1;
         read += length;
         let number = summary.lines;
-        match line.and_then(|line| parse_line(&line, number)) {
-            Ok(Some(request)) => match request.into_job(catalogue).and_then(|job| {
-                job.check(options.max_payload)?;
-                Ok(job)
-            }) {
-                Ok(job) => batch.push(number, job),
-                Err(failure) => refuse(&mut summary, failure.at_line(number), &bar, output),
-            },
+        let job = line.and_then(|line| parse_line(&line, number)).and_then(|request| {
+            let Some(request) = request else { return Ok(None) };
+            let job = request.into_job(catalogue)?;
+            job.check(options.max_payload)?;
+            Ok(Some(job))
+        });
+        match job {
+            Ok(Some(job)) => batch.push(number, job),
             Ok(None) => {}
-            Err(failure) => refuse(&mut summary, failure.at_line(number), &bar, output),
+            Err(failure) => batch.bad.push((number, failure)),
         }
         if batch.is_full() {
             store(std::mem::take(&mut batch), broker, options, &mut summary, &bar, output).await?;
@@ -88,43 +90,22 @@ pub(crate) async fn run(
     Ok(if summary.refused == 0 { Exit::Done } else { Exit::Failed })
 }
 
-/// Stores a batch in one call; if the store refuses it, line by line, so that the bad line is named and the
-/// others go on.
+/// Stores a batch, and complains of its bad lines.
 async fn store(
-    batch: Batch,
+    mut batch: Batch,
     broker: &dyn Broker,
     options: &EnqueueOptions,
     summary: &mut Summary,
     bar: &ProgressBar,
     output: &Output,
 ) -> Result<(), Failure> {
-    let Some(&(first, _)) = batch.jobs.first() else {
-        return Ok(());
-    };
-    let whole = batch.jobs.iter().map(|(_, job)| job.clone()).collect();
-    match broker.enqueue(whole, options.clone()).await {
-        Ok(enqueued) => {
-            summary.count(&enqueued);
-            return Ok(());
-        }
-        Err(error) if is_about_a_job(&error) => {}
-        Err(error) => return Err(stopped(error, first)),
+    let result = batch.enqueue(broker, options, summary).await;
+    batch.bad.sort_by_key(|(line, _)| *line);
+    for (line, failure) in batch.bad {
+        summary.refused += 1;
+        bar.suspend(|| output.complain(&failure.at_line(line)));
     }
-    for (line, job) in batch.jobs {
-        match broker.enqueue(vec![job], options.clone()).await {
-            Ok(enqueued) => summary.count(&enqueued),
-            Err(error) if is_about_a_job(&error) => {
-                refuse(summary, Failure::from(error).at_line(line), bar, output);
-            }
-            Err(error) => return Err(stopped(error, line)),
-        }
-    }
-    Ok(())
-}
-
-fn refuse(summary: &mut Summary, failure: Failure, bar: &ProgressBar, output: &Output) {
-    summary.refused += 1;
-    bar.suspend(|| output.complain(&failure));
+    result
 }
 
 /// Whether another job may fare better, so that the rest of a file is worth trying.
@@ -161,7 +142,37 @@ impl Batch {
     }
 
     const fn is_full(&self) -> bool {
-        self.jobs.len() >= Self::LINES || self.bytes >= Self::BYTES
+        self.jobs.len() >= Self::LINES || self.bytes >= Self::BYTES || self.bad.len() >= Self::LINES
+    }
+
+    /// Stores the jobs in one call; if the store refuses it, one by one, so that the bad line is found and the
+    /// others go on.
+    async fn enqueue(
+        &mut self,
+        broker: &dyn Broker,
+        options: &EnqueueOptions,
+        summary: &mut Summary,
+    ) -> Result<(), Failure> {
+        let Some(&(first, _)) = self.jobs.first() else {
+            return Ok(());
+        };
+        let whole = self.jobs.iter().map(|(_, job)| job.clone()).collect();
+        match broker.enqueue(whole, options.clone()).await {
+            Ok(enqueued) => {
+                summary.count(&enqueued);
+                return Ok(());
+            }
+            Err(error) if is_about_a_job(&error) => {}
+            Err(error) => return Err(stopped(error, first)),
+        }
+        for (line, job) in self.jobs.drain(..) {
+            match broker.enqueue(vec![job], options.clone()).await {
+                Ok(enqueued) => summary.count(&enqueued),
+                Err(error) if is_about_a_job(&error) => self.bad.push((line, error.into())),
+                Err(error) => return Err(stopped(error, line)),
+            }
+        }
+        Ok(())
     }
 }
 

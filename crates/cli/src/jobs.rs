@@ -2,7 +2,7 @@ use celeriac::core::{Broker, Cancelled, Error, Filter, JobId, Page, PageOptions,
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use crate::command_line::parsed;
+use crate::command_line::{bounded, job_id, parsed};
 use crate::failure::{Exit, Failure};
 use crate::job_view::{self, JobView, JobsView};
 use crate::output::Output;
@@ -17,18 +17,17 @@ pub(crate) struct JobsCommand {
 
 #[derive(Debug, Subcommand)]
 enum JobsAct {
-    /// List jobs that wait or run, oldest first
     List(ListCommand),
     /// Show one job with its arguments and its history
     Show {
         /// The job
-        #[arg(value_name = "ID")]
+        #[arg(value_name = "ID", value_parser = job_id)]
         id: JobId,
     },
     /// Remove jobs that wait; ask those that run to stop
     Cancel {
         /// The jobs
-        #[arg(value_name = "ID", required = true)]
+        #[arg(value_name = "ID", required = true, value_parser = job_id)]
         ids: Vec<JobId>,
     },
 }
@@ -56,7 +55,7 @@ struct ListCommand {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PageArguments {
     /// At most this many, 1 to 1000
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = limit)]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = bounded(1..=PageOptions::MAX_LIMIT))]
     limit: usize,
     /// Go on where a list ended, with the value that it printed
     #[arg(long, value_name = "MARK")]
@@ -192,11 +191,4 @@ async fn cancel(ids: &[JobId], broker: &dyn Broker, output: &mut Output) -> Resu
         output.json(&serde_json::json!({ "jobs": views }))?;
     }
     Ok(exit)
-}
-
-fn limit(text: &str) -> Result<usize, String> {
-    text.parse()
-        .ok()
-        .filter(|limit| (1..=PageOptions::MAX_LIMIT).contains(limit))
-        .ok_or_else(|| format!("allowed are 1 to {}", PageOptions::MAX_LIMIT))
 }

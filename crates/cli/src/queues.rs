@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::age::short;
 use crate::bulk::{Acted, act_on_all};
-use crate::command_line::{Setting, parsed, setting};
+use crate::command_line::{Setting, bounded, parsed, setting};
 use crate::failure::{Exit, Failure};
 use crate::output::{Output, Tone};
 use crate::store::{Missing, Store};
@@ -26,7 +26,6 @@ pub(crate) struct QueuesCommand {
 enum QueuesAct {
     /// List all queues with their figures and settings
     List,
-    /// Create a queue, or change the settings of one that exists
     Declare(DeclareCommand),
     /// Stop handing out jobs; jobs are accepted and wait, what runs goes on
     Pause {
@@ -40,7 +39,6 @@ enum QueuesAct {
         #[arg(value_name = "QUEUE", required = true, value_parser = parsed::<QueueName>)]
         queues: Vec<QueueName>,
     },
-    /// Remove all waiting jobs of a queue for good
     Purge(PurgeCommand),
 }
 
@@ -53,7 +51,7 @@ struct DeclareCommand {
     #[arg(value_name = "QUEUE", value_parser = parsed::<QueueName>)]
     queue: QueueName,
     /// After how many lost workers a job goes to the bin [new queues: 3]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = bounded(1..=1_000_000_u32))]
     delivery_limit: Option<u32>,
     /// How long jobs that name no time to live may wait for their start
     #[arg(long, value_name = "DURATION|none", value_parser = duration_setting, allow_hyphen_values = true)]
@@ -81,7 +79,7 @@ struct PurgeCommand {
     #[arg(value_name = "QUEUE", value_parser = parsed::<QueueName>)]
     queue: QueueName,
     /// Yes, remove them
-    #[arg(long, required_unless_present = "dry_run", conflicts_with = "dry_run")]
+    #[arg(long, conflicts_with = "dry_run")]
     yes: bool,
     /// Change nothing; count what would be removed
     #[arg(long)]
@@ -290,6 +288,11 @@ async fn set_paused(
 }
 
 async fn purge(command: &PurgeCommand, store: &Store, output: &mut Output) -> Result<(), Failure> {
+    if !command.yes && !command.dry_run {
+        return Err(Failure::usage(
+            "this removes jobs for good: confirm it with --yes, or see with --dry-run how many there are",
+        ));
+    }
     let broker = store.open(Missing::Refuse).await?;
     find(&broker.stats().await?.queues, &command.queue)?;
     let act = if command.dry_run { BulkAct::Nothing } else { BulkAct::Purge };

@@ -1,7 +1,8 @@
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use celeriac::core::Broker;
+use celeriac_sqlite::{Place, SqliteOptions};
 
 use crate::failure::Failure;
 
@@ -60,12 +61,19 @@ impl Store {
 
     /// The file of a store that is one.
     pub(crate) fn file(&self) -> Result<Option<PathBuf>, Failure> {
-        let Some(rest) = self.url()?.strip_prefix("sqlite:") else {
+        Ok(match self.sqlite()?.map(|options| options.place) {
+            Some(Place::File(path)) => Some(path),
+            _ => None,
+        })
+    }
+
+    /// How a SQLite store is opened.
+    pub(crate) fn sqlite(&self) -> Result<Option<SqliteOptions>, Failure> {
+        let url = self.url()?;
+        if !url.starts_with("sqlite:") {
             return Ok(None);
-        };
-        let path = rest.split_once('?').map_or(rest, |(path, _)| path);
-        let path = path.strip_prefix("//").unwrap_or(path);
-        Ok(if path.is_empty() || path == ":memory:" { None } else { Some(Path::new(path).to_owned()) })
+        }
+        Ok(Some(SqliteOptions::from_url(url)?))
     }
 
     /// The kind of the store, such as `sqlite`.

@@ -3,13 +3,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use celeriac::core::Payload;
+use celeriac_sqlite::Synchronous;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
 use super::BenchCommand;
 use crate::failure::Failure;
 use crate::store::Store;
 
-/// The bare database: what no queue on it can beat with one thread.
+/// The bare database: what no queue on it can beat with one thread and transactions of the same size.
 #[derive(Debug)]
 pub(crate) struct Floor {
     path: PathBuf,
@@ -47,8 +48,11 @@ impl Floor {
         };
         let mut name = file.into_os_string();
         name.push(".floor");
-        let normal = store.url()?.contains("synchronous=normal");
-        Ok(Self { path: name.into(), synchronous: if normal { "normal" } else { "full" } })
+        let synchronous = match store.sqlite()?.map(|options| options.synchronous) {
+            Some(Synchronous::Normal) => "normal",
+            _ => "full",
+        };
+        Ok(Self { path: name.into(), synchronous })
     }
 
     /// Measures `part` on a thread of its own, in a fresh file that is removed afterwards.
@@ -230,6 +234,8 @@ impl Rate {
 
 /// Long enough for hundreds of transactions and some checkpoints.
 const DURATION: Duration = Duration::from_secs(2);
+/// The pages that the log holds before it is written into the file and starts anew, and some more.
+const LOG_PAGES: usize = 4_500;
 /// Rows in one transaction while the table is filled; that is not measured.
 const FILL: usize = 1_000;
 /// More rows do not change the rate, only the time it takes to fill the table.

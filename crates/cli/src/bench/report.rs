@@ -133,7 +133,7 @@ impl Report {
             .chain([("median".to_owned(), medians)]);
         for (name, round) in named {
             let optional = |value: Option<f64>, digits| {
-                value.map_or("-".to_owned(), |value| format!("{value:.digits$}"))
+                value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
             };
             table.row([
                 Cell::from(name),

@@ -10,8 +10,9 @@ fn the_bin_is_listed_shown_replayed_and_purged() {
     assert!(jobs.iter().all(|job| job["reason"] == "max_length" && job["state"] == "dead"));
     let id = jobs[0]["id"].as_str().unwrap();
 
-    let table = program.ok(&["dead", "list", "--limit", "1", "--reason", "max_length"]);
-    assert!(table.contains(id) && table.contains("max_length"), "{table}");
+    let table = program.run(&["dead", "list", "--limit", "1", "--reason", "max_length"]);
+    assert!(table.out.contains(id) && table.out.contains("max_length"), "{table:?}");
+    assert!(table.err.starts_with("more: --after dead/"), "{table:?}");
     let shown = program.ok(&["dead", "show", id]);
     assert!(shown.contains("reason      max_length") && shown.contains("\"path\": \"0.png\""), "{shown}");
 

@@ -1,5 +1,10 @@
 //! The program as people and scripts run it.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "the fixtures are part of the tests: what they cannot do fails the test"
+)]
+
 mod bench;
 mod dead;
 mod enqueue;
