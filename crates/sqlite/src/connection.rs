@@ -1,6 +1,7 @@
 use std::time::{Duration, Instant};
 
 use celeriac_core::Error;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::fault::{Fault, translate};
@@ -25,6 +26,9 @@ pub(crate) fn open(options: &SqliteOptions) -> Result<Connection, Fault> {
     };
     wait_when_busy(&mut connection, options.busy_timeout)?;
     connection.set_prepared_statement_cache_capacity(128);
+    // The planner's stability guarantee. Without it a statement with a range is planned anew for each bound value:
+    // measured at a thirtieth of all instructions of a drain.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     if options.place != Place::Memory {
         use_wal(&connection, options)?;
     }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::fault::Fault;
 use crate::inspect::oldest_ready;
 use crate::queues::declare_number;
-use crate::room::{JobRow, bury, count_ready_gone, insert_job, insert_scheduled, take_job};
+use crate::room::{JobRow, bury, count_ready_gone, insert_scheduled, place_job, take_job, write_jobs};
 use crate::transaction::Transaction;
 
 /// A job on its way in: the row, and what only the store's clock can fill in.
@@ -59,6 +59,7 @@ pub(crate) fn enqueue(
     refuse_overflow(transaction, jobs, &queues)?;
     let now = transaction.now;
     let mut answers = Vec::with_capacity(jobs.len());
+    let mut placed: Vec<(i64, &JobRow)> = Vec::with_capacity(jobs.len());
     for (job, queue) in jobs.iter_mut().zip(&queues) {
         let id = JobId::from_uuid(Uuid::from_bytes(job.row.id));
         if job.idempotency == Idempotency::ById && !remember(transaction, &job.row.id)? {
@@ -79,10 +80,11 @@ pub(crate) fn enqueue(
         if due > now {
             insert_scheduled(transaction, *queue, &job.row)?;
         } else {
-            insert_job(transaction, *queue, job.row.priority, &job.row)?;
+            placed.push((place_job(transaction, *queue, job.row.priority)?, &job.row));
         }
         answers.push(Enqueued::New(id));
     }
+    write_jobs(transaction, &placed)?;
     let mut touched = queues;
     touched.sort_unstable();
     touched.dedup();

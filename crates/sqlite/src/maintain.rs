@@ -8,7 +8,7 @@ use rusqlite::{OptionalExtension, params};
 use crate::fault::Fault;
 use crate::lease::rescue_dead;
 use crate::room::{
-    JobRow, count_ready_gone, delete_job, delete_parked, delete_scheduled, expire, insert_job,
+    JobRow, count_ready_gone, delete_job, delete_parked, delete_scheduled, expire, place_job, write_jobs,
 };
 use crate::state::parts;
 use crate::transaction::Transaction;
@@ -45,10 +45,12 @@ pub(crate) fn promote_due(transaction: &mut Transaction<'_>, limit: usize) -> Re
             Ok((row.get(0)?, row.get(1)?, JobRow::read(row, 2)?))
         })?
         .collect::<rusqlite::Result<_>>()?;
+    let mut placed = Vec::with_capacity(due.len());
     for (key, queue, row) in &due {
         delete_scheduled(transaction, *queue, *key)?;
-        insert_job(transaction, *queue, row.priority, row)?;
+        placed.push((place_job(transaction, *queue, row.priority)?, row));
     }
+    write_jobs(transaction, &placed)?;
     Ok(due.len())
 }
 

@@ -5,7 +5,7 @@ use celeriac_core::{
     Attempt, AttemptKind, DeadReason, Extras, Failure, Job, JobId, OnExpire, Payload, Priority, QueueName,
     TaskName, Timestamp,
 };
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{OptionalExtension, Row, Statement, ToSql, params};
 use uuid::Uuid;
 
 use crate::fault::Fault;
@@ -88,33 +88,88 @@ pub(crate) fn insert_job(
     lane: u8,
     row: &JobRow,
 ) -> Result<i64, Fault> {
+    let key = place_job(transaction, queue, lane)?;
+    write_jobs(transaction, &[(key, row)])?;
+    Ok(key)
+}
+
+/// Takes the next place in a lane for a job that the caller then writes with [`write_jobs`].
+pub(crate) fn place_job(transaction: &mut Transaction<'_>, queue: i32, lane: u8) -> Result<i64, Fault> {
     let state = transaction.queue_mut(queue)?;
-    let key = state.next_key(queue, lane);
     state.counts.ready += 1;
     if lane == SUSPECTS {
         state.counts.suspects += 1;
     }
-    transaction
-        .connection
-        .prepare_cached(
-            "insert into jobs (key, id, task, payload, attempt, deliveries, priority, enqueued_at, due_at, \
-             expires_at, extras) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
-        )?
-        .execute(params![
-            key,
-            row.id,
-            row.task,
-            row.payload,
-            row.attempt,
-            row.deliveries,
-            row.priority,
-            row.enqueued_at,
-            row.due_at,
-            row.expires_at,
-            row.extras,
-        ])?;
+    let key = state.next_key(queue, lane);
     transaction.woke = true;
     Ok(key)
+}
+
+macro_rules! insert_jobs_sql {
+    ($($more:literal),*) => {
+        concat!(
+            "insert or fail into jobs (key, id, task, payload, attempt, deliveries, priority, enqueued_at, due_at, ",
+            "expires_at, ",
+            "extras) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            $($more),*
+        )
+    };
+}
+
+const INSERT_ONE: &str = insert_jobs_sql!();
+/// Eight rows a statement: starting and ending one costs as much as writing a row. `or fail`, since a statement of
+/// several rows that can be undone by itself copies every page that it changes; a failure here undoes the whole
+/// transaction anyway.
+const INSERT_EIGHT: &str = insert_jobs_sql!(
+    ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+);
+
+/// Writes the rows of jobs that have their places.
+pub(crate) fn write_jobs(transaction: &Transaction<'_>, jobs: &[(i64, &JobRow)]) -> Result<(), Fault> {
+    let (eights, rest) = jobs.as_chunks::<8>();
+    if !eights.is_empty() {
+        let mut statement = transaction.connection.prepare_cached(INSERT_EIGHT)?;
+        for eight in eights {
+            bind_jobs(&mut statement, eight)?;
+            statement.raw_execute()?;
+        }
+    }
+    if !rest.is_empty() {
+        let mut statement = transaction.connection.prepare_cached(INSERT_ONE)?;
+        for one in rest {
+            bind_jobs(&mut statement, std::slice::from_ref(one))?;
+            statement.raw_execute()?;
+        }
+    }
+    Ok(())
+}
+
+fn bind_jobs(statement: &mut Statement<'_>, jobs: &[(i64, &JobRow)]) -> Result<(), Fault> {
+    let mut at = 0;
+    let mut bind = |value: &dyn ToSql| {
+        at += 1;
+        statement.raw_bind_parameter(at, value)
+    };
+    for (key, row) in jobs {
+        bind(key)?;
+        bind(&row.id)?;
+        bind(&row.task)?;
+        bind(&row.payload)?;
+        bind(&row.attempt)?;
+        bind(&row.deliveries)?;
+        bind(&row.priority)?;
+        bind(&row.enqueued_at)?;
+        bind(&row.due_at)?;
+        bind(&row.expires_at)?;
+        bind(&row.extras)?;
+    }
+    Ok(())
 }
 
 /// Puts a job into `scheduled`.

@@ -19,6 +19,9 @@ const MIGRATIONS: [&str; VERSION as usize] = [V1];
 // In `jobs` the key is queue << 48 | lane << 44 | seq: one B-tree, and a claim is a range scan of it. Rows are
 // never updated there. Where a job stands (after the cursor, in a hole, in a claim) is written once per batch,
 // in `queues` and `claims`.
+//
+// `jobs` alone is not strict: a type check may abort a statement, and one of several rows that may abort copies every
+// page before it changes it. Measured at a third of the instructions of an enqueue.
 const V1: &str = "
 create table queues (
   queue integer primary key,
@@ -54,7 +57,7 @@ create table jobs (
   due_at integer not null,
   expires_at integer,
   extras blob not null
-) strict;
+);
 create index jobs_id on jobs (id);
 create index jobs_expires on jobs (expires_at) where expires_at is not null;
 
