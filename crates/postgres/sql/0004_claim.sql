@@ -12,18 +12,19 @@ begin
   if want <= 0 then return; end if;
   if cardinality(s.hole_lane) = 0 then
     -- The usual case. A batch begins with index 0, so counting those tells whether one is missing.
-    select array_agg(g.lane), array_agg(g.lo), array_agg(g.hi), array_agg(g.n), array_agg(g.starts), sum(g.size), bool_or(g.expired)
+    select array_agg(g.lane order by g.place), array_agg(g.lo order by g.place), array_agg(g.hi order by g.place), array_agg(g.n order by g.place),
+        array_agg(g.starts order by g.place), sum(g.size), bool_or(g.expired)
       into gl, glo, ghi, gn, gstarts, total, gx
     from (
-      select t.lane, min(t.seq) as lo, max(t.seq) as hi, count(*)::int as n, (count(*) filter (where t.seq & 65535 = 0))::int as starts,
+      select t.place, t.lane, min(t.seq) as lo, max(t.seq) as hi, count(*)::int as n, (count(*) filter (where t.seq & 65535 = 0))::int as starts,
         sum(t.size) as size, bool_or(t.expired) as expired
       from (
-        select l.lane, j.seq, j.size, j.expired
-        from unnest(lanes) as l(lane),
+        select l.place, l.lane, j.seq, j.size, j.expired
+        from unnest(lanes) with ordinality as l(lane, place),
           lateral (select y.seq, octet_length(y.payload) as size, y.expires_at <= stamp as expired from @.jobs y
             where y.queue = s.queue and y.lane = l.lane and y.seq > s.cursor[l.lane + 1] order by y.seq limit want) j
         limit want) t
-      group by t.lane) g;
+      group by t.place, t.lane) g;
     if gl is null then return; end if;
     full_up := total > bytes;
     for k in 1 .. cardinality(gl) loop

@@ -77,7 +77,7 @@ end $$;
 -- Verdicts of every kind, one entry a job. kinds: 0 done, 1 cancel, 2 to scheduled (failed: a retry), 3 to the bin, 4 park, 5 release.
 -- Gives the places (from 1) of those that were carried out.
 create function @.settle(w uuid, qs int[], cs bigint[], ls smallint[], ss bigint[], kinds smallint[], afters bigint[], failed boolean[], attempts int[],
-  new_extras bytea[], reasons text[], close_q int[], close_c bigint[]) returns int[] language plpgsql @pinned set enable_hashjoin = on as $$
+  new_extras bytea[], reasons text[], close_q int[], close_c bigint[], seen_at timestamptz) returns int[] language plpgsql @pinned set enable_hashjoin = on as $$
 declare q int; live boolean[]; applied int[]; back int[]; stamp timestamptz;
 begin
   if 5 = any(kinds) then
@@ -87,7 +87,7 @@ begin
     end loop;
   end if;
   perform pg_current_xact_id();
-  stamp := clock_timestamp();
+  stamp := coalesce(seen_at, clock_timestamp());      -- of `peek`: a history entry and the delay after it have one time
   -- The fence: the claim is there, is this worker's, and holds the place. A verdict that comes twice in one batch counts once.
   select array_agg(f.live order by f.n) into live from (
     select u.n, row_number() over (partition by u.q, u.l, u.s order by u.n) = 1 and exists (

@@ -247,20 +247,20 @@ end $$;
 
 -- Removes dead jobs after their queue's retention, ids after their week, and answers to cancellations of jobs that are gone.
 create function @.prune(most int) returns int language plpgsql @pinned as $$
-declare n int := 0; k int; q record; stamp timestamptz := clock_timestamp();
+declare pruned int := 0; k int; q record; stamp timestamptz := clock_timestamp();
 begin
   if not pg_try_advisory_xact_lock(@class, -3) then return 0; end if;
   for q in select x.id, x.dead_retention from @.queues x where x.dead_retention is not null order by x.id loop
     delete from @.dead d where d.n = any (array(
-      select y.n from @.dead y where y.queue = q.id and y.since <= stamp - q.dead_retention * interval '1 microsecond' order by y.since limit most - n));
+      select y.n from @.dead y where y.queue = q.id and y.since <= stamp - q.dead_retention * interval '1 microsecond' order by y.since limit most - pruned));
     get diagnostics k = row_count;
     if k > 0 then insert into @.tally (queue, dropped, dead) values (q.id, k, -k); end if;
-    n := n + k;
-    exit when n >= most;
+    pruned := pruned + k;
+    exit when pruned >= most;
   end loop;
   delete from @.remembered r where r.id = any (array(select y.id from @.remembered y where y.at < stamp - interval '7 days' order by y.at limit most));
   delete from @.cancellations c where c.at < stamp - interval '1 day';
-  return n;
+  return pruned;
 end $$;
 
 -- Adds old rows of the tally up.

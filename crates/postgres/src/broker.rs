@@ -248,7 +248,8 @@ impl Broker for PostgresBroker {
     fn renew(&self, worker: WorkerId, lease: Duration) -> BoxFuture<'_, Result<Renewal>> {
         Box::pin(async move {
             let id = Uuid::from_bytes(*worker.as_bytes());
-            let rows = self.store.query_lease("renew a lease", Statement::Renew, &[&id, &micros(lease)]).await?;
+            let rows =
+                self.store.query_lease("renew a lease", Statement::Renew, &[&id, &micros(lease)]).await?;
             let held = rows.first().is_some_and(|row| row.get(0));
             Ok(if held { Renewal::Held } else { Renewal::Lost })
         })

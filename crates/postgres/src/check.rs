@@ -23,7 +23,9 @@ impl PostgresBroker {
     async fn check_rooms(&self, report: &mut CheckReport) -> Result<()> {
         for row in self.store.query("check the store", Statement::CheckDoubles, &[]).await? {
             let (id, times): (Uuid, i64) = (row.get(0), row.get(1));
-            report.violations.push(Violation::new("a job is in one room", format!("{id} is stored {times} times")));
+            report
+                .violations
+                .push(Violation::new("a job is in one room", format!("{id} is stored {times} times")));
         }
         Ok(())
     }
@@ -31,7 +33,8 @@ impl PostgresBroker {
     async fn check_places(&self, options: &CheckOptions, report: &mut CheckReport) -> Result<()> {
         let mut lost: BTreeMap<i32, (Vec<i16>, Vec<i64>)> = BTreeMap::new();
         for row in self.store.query("check the store", Statement::CheckMisplaced, &[]).await? {
-            let (queue, lane, seq, places): (i32, i16, i64, i32) = (row.get(0), row.get(1), row.get(2), row.get(3));
+            let (queue, lane, seq, places): (i32, i16, i64, i32) =
+                (row.get(0), row.get(1), row.get(2), row.get(3));
             let mut violation = Violation::new(
                 "a job of `jobs` is after the cursor, in a hole or in an open claim",
                 format!("queue {queue} lane {lane} seq {seq} is in {places} of them"),
@@ -144,7 +147,8 @@ impl PostgresBroker {
         }
         if standbys.is_empty() {
             report.notes.push(
-                "no synchronous replica: a fail-over to another machine can lose what was confirmed last".to_owned(),
+                "no synchronous replica: a fail-over to another machine can lose what was confirmed last"
+                    .to_owned(),
             );
         }
         Ok(())

@@ -105,7 +105,8 @@ impl Store {
             let columns = Columns::new(&jobs[at..at + length], queues[at..at + length].to_vec());
             let insert = columns.insert();
             let values = insert.values();
-            let answer = run_in(transaction, self.text(insert.statement()), insert.statement().types(), &values).await;
+            let answer =
+                run_in(transaction, self.text(insert.statement()), insert.statement().types(), &values).await;
             rows.push(answer.map_err(|fault| self.enqueue_error(fault, jobs))?);
             at += length;
         }
@@ -182,7 +183,8 @@ fn chunks(jobs: &[NewJob]) -> Vec<usize> {
 }
 
 fn gather(jobs: &[NewJob], queues: &[i32], chunks: &[usize], rows: &[Vec<Row>]) -> Stored {
-    let mut stored = Stored { answers: Vec::with_capacity(jobs.len()), queues: Vec::new(), crowded: Vec::new() };
+    let mut stored =
+        Stored { answers: Vec::with_capacity(jobs.len()), queues: Vec::new(), crowded: Vec::new() };
     let mut at = 0;
     for (length, rows) in chunks.iter().zip(rows) {
         let (part, numbers) = (&jobs[at..at + length], &queues[at..at + length]);
@@ -290,7 +292,16 @@ impl Insert<'_> {
                 vec![&v.queue, &v.lane, &v.ids, &v.tasks, &v.payloads, &v.ttls, &v.extras]
             }
             Self::All(v) => vec![
-                &v.queues, &v.lanes, &v.ids, &v.tasks, &v.payloads, &v.delays, &v.ats, &v.ttls, &v.extras, &v.once,
+                &v.queues,
+                &v.lanes,
+                &v.ids,
+                &v.tasks,
+                &v.payloads,
+                &v.delays,
+                &v.ats,
+                &v.ttls,
+                &v.extras,
+                &v.once,
             ],
         }
     }

@@ -73,7 +73,9 @@ impl Fault {
 
     /// Whether connections to this server are of no use any more, not only this one.
     pub(crate) fn spoils_the_pool(&self) -> bool {
-        self.code().is_some_and(|code| matches!(code, "25006" | "57P01" | "57P02" | "57P03") || code.starts_with("08"))
+        self.code().is_some_and(|code| {
+            matches!(code, "25006" | "57P01" | "57P02" | "57P03") || code.starts_with("08")
+        })
     }
 
     /// Whether the connection must not be used again.
@@ -113,10 +115,9 @@ impl Fault {
                     "25006" => Error::ReadOnly { store, source },
                     "53100" => Error::StoreFull { store, source },
                     "57014" => Error::DeadlinePassed { store, operation, after: Duration::ZERO },
-                    "3F000" | "42P01" | "42883" => Error::NotAStore {
-                        store,
-                        problem: format!("{}; run `celeriac migrate`", text(told)),
-                    },
+                    "3F000" | "42P01" | "42883" => {
+                        Error::NotAStore { store, problem: format!("{}; run `celeriac migrate`", text(told)) }
+                    }
                     "55P03" | "40001" | "40P01" => Error::Unavailable { store, operation, source },
                     code if ["08", "53", "57", "58"].iter().any(|class| code.starts_with(class)) => {
                         Error::Unavailable { store, operation, source }

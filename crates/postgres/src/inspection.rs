@@ -3,8 +3,8 @@ use std::time::{Duration, SystemTime};
 
 use celeriac_core::{
     Attempt, AttemptKind, BulkAct, BulkOptions, Details, Error, Failure, Filter, JobId, OnExpire, Overflow,
-    Page, PageOptions, Paused, QueueChange, QueueName, QueueSettings, QueueStats, Result, Room, Stats, TaskName,
-    WorkerId, WorkerStats,
+    Page, PageOptions, Paused, QueueChange, QueueName, QueueSettings, QueueStats, Result, Room, Stats,
+    TaskName, WorkerId, WorkerStats,
 };
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -182,7 +182,16 @@ impl PostgresBroker {
                 .query(
                     "list jobs",
                     Statement::ListRoom,
-                    &[&filter.room.as_str(), &position.number, &queue, &task, &id, &reason, &older, &limit(size)],
+                    &[
+                        &filter.room.as_str(),
+                        &position.number,
+                        &queue,
+                        &task,
+                        &id,
+                        &reason,
+                        &older,
+                        &limit(size),
+                    ],
                 )
                 .await?;
             for row in &rows {
@@ -257,8 +266,10 @@ impl PostgresBroker {
             let id = WorkerId::from_uuid(row.get::<_, Uuid>(0));
             let lease_left = Duration::from_micros(total(row.get(6)));
             let mut worker = WorkerStats::new(id, row.get(1), instant(row.get(5)), lease_left);
-            worker.queues = row.get::<_, Vec<&str>>(2).into_iter().map(QueueName::new).collect::<Result<_, _>>()?;
-            worker.tasks = row.get::<_, Vec<&str>>(3).into_iter().map(TaskName::new).collect::<Result<_, _>>()?;
+            worker.queues =
+                row.get::<_, Vec<&str>>(2).into_iter().map(QueueName::new).collect::<Result<_, _>>()?;
+            worker.tasks =
+                row.get::<_, Vec<&str>>(3).into_iter().map(TaskName::new).collect::<Result<_, _>>()?;
             worker.concurrency = u32::try_from(row.get::<_, i64>(4)).unwrap_or(u32::MAX);
             stats.workers.push(worker);
         }
@@ -300,7 +311,8 @@ impl PostgresBroker {
 
 /// From `name, delivery_limit, ttl, drop_expired, max_length, drop_oldest, dead_retention, paused`.
 fn settings(row: &Row) -> Result<(QueueName, QueueSettings, Paused)> {
-    let duration = |at: usize| row.get::<_, Option<i64>>(at).map(|micros| Duration::from_micros(total(micros)));
+    let duration =
+        |at: usize| row.get::<_, Option<i64>>(at).map(|micros| Duration::from_micros(total(micros)));
     let mut settings = QueueSettings::default();
     settings.delivery_limit = u32::try_from(row.get::<_, i64>(1)).unwrap_or(u32::MAX);
     settings.ttl = duration(2);
@@ -323,7 +335,10 @@ impl Position {
             match numbers[..] {
                 [number] => position.number = number,
                 [queue, lane, seq] => {
-                    let stream = (i32::try_from(queue).map_err(|_| refuse())?, i16::try_from(lane).map_err(|_| refuse())?);
+                    let stream = (
+                        i32::try_from(queue).map_err(|_| refuse())?,
+                        i16::try_from(lane).map_err(|_| refuse())?,
+                    );
                     position.streams.insert(stream, seq);
                 }
                 _ => return Err(refuse()),

@@ -78,7 +78,8 @@ impl PostgresBroker {
             lost.lanes.push(row.get(2));
             lost.seqs.push(row.get(3));
             let deliveries = count(row.get(4));
-            let mut extras = Extras::from_bytes(row.get::<_, Option<&[u8]>>(5).unwrap_or_default()).unwrap_or_default();
+            let mut extras =
+                Extras::from_bytes(row.get::<_, Option<&[u8]>>(5).unwrap_or_default()).unwrap_or_default();
             let failure = Failure::new(AttemptKind::WorkerLost, "the worker died or was cut off");
             let now = instant(row.get::<_, SystemTime>(9));
             extras.record(Attempt::new(now, deliveries.saturating_add(1), label, failure));

@@ -95,7 +95,11 @@ impl Store {
     /// Refuses a schema that this program cannot work with.
     pub(crate) fn judge_version(&self, found: i64) -> Result<()> {
         if found > SUPPORTED {
-            return Err(Error::SchemaTooNew { store: self.options.shown.clone(), found, supported: SUPPORTED });
+            return Err(Error::SchemaTooNew {
+                store: self.options.shown.clone(),
+                found,
+                supported: SUPPORTED,
+            });
         }
         if found < SUPPORTED {
             return Err(Error::NotAStore {

@@ -136,14 +136,17 @@ impl PostgresOptions {
                         .ok()
                         .filter(|deadline| *deadline >= Duration::from_millis(10))
                         .ok_or_else(|| {
-                            refuse(format!("deadline is {value:?}; write a duration such as 15s, at least 10ms"))
+                            refuse(format!(
+                                "deadline is {value:?}; write a duration such as 15s, at least 10ms"
+                            ))
                         })?;
                 }
                 "migrate" => options.migrate = switch(key, &value).map_err(&refuse)?,
                 _ => rest.push(pair),
             }
         }
-        let plain = if rest.is_empty() { address.to_owned() } else { format!("{address}?{}", rest.join("&")) };
+        let plain =
+            if rest.is_empty() { address.to_owned() } else { format!("{address}?{}", rest.join("&")) };
         options.config = parse_config(&plain).map_err(&refuse)?;
         options.listening = match (listen.as_deref(), options.pooler) {
             (Some("off"), _) | (None, Pooler::Transaction) => Listening::Off,
@@ -152,7 +155,11 @@ impl PostgresOptions {
                 parse_config(direct).map_err(|problem| refuse(format!("listen: {problem}")))?,
             )),
         };
-        options.set_tls(tls.unwrap_or(if is_local(&options.config) { TlsMode::Prefer } else { TlsMode::Require }));
+        options.set_tls(tls.unwrap_or(if is_local(&options.config) {
+            TlsMode::Prefer
+        } else {
+            TlsMode::Require
+        }));
         Ok(options)
     }
 
@@ -291,8 +298,7 @@ fn checked_schema(name: &str) -> Result<String, String> {
 fn is_local(config: &Config) -> bool {
     config.get_hosts().iter().all(|host| match host {
         Host::Tcp(name) => {
-            name == "localhost"
-                || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+            name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
         }
         #[cfg(unix)]
         Host::Unix(_) => true,

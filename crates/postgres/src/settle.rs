@@ -2,8 +2,8 @@ use std::collections::HashMap;
 use std::time::SystemTime;
 
 use celeriac_core::{
-    Attempt, AttemptKind, ClaimId, DeadReason, Extras, Failure, Holding, Receipt, Result, Settled, Settlement,
-    Verdict, WorkerId,
+    Attempt, AttemptKind, ClaimId, DeadReason, Extras, Failure, Holding, Receipt, Result, Settled,
+    Settlement, Verdict, WorkerId,
 };
 use uuid::Uuid;
 
@@ -64,7 +64,11 @@ struct Known {
 }
 
 impl PostgresBroker {
-    pub(crate) async fn settle_jobs(&self, worker: WorkerId, verdicts: Vec<Settlement>) -> Result<Vec<Settled>> {
+    pub(crate) async fn settle_jobs(
+        &self,
+        worker: WorkerId,
+        verdicts: Vec<Settlement>,
+    ) -> Result<Vec<Settled>> {
         if verdicts.is_empty() {
             return Ok(Vec::new());
         }
@@ -119,6 +123,7 @@ impl PostgresBroker {
         for (place, settlement) in verdicts.into_iter().enumerate() {
             columns.add(settlement, known.get(&place));
         }
+        let seen_at = known.values().map(|known| known.now).max();
         let (close_queues, close_claims) = self.claims.ending(receipts.iter().copied());
         let worker = Uuid::from_bytes(*worker.as_bytes());
         let rows = self
@@ -140,6 +145,7 @@ impl PostgresBroker {
                     &columns.reasons,
                     &close_queues,
                     &close_claims,
+                    &seen_at,
                 ],
             )
             .await?;
@@ -194,10 +200,18 @@ impl PostgresBroker {
                 },
             );
         }
+        // The verdicts of a batch have one time.
+        if let Some(now) = known.values().map(|known: &Known| known.now).max() {
+            known.values_mut().for_each(|known| known.now = now);
+        }
         Ok(known)
     }
 
-    pub(crate) async fn acknowledge_jobs(&self, worker: WorkerId, receipts: &[Receipt]) -> Result<Vec<Holding>> {
+    pub(crate) async fn acknowledge_jobs(
+        &self,
+        worker: WorkerId,
+        receipts: &[Receipt],
+    ) -> Result<Vec<Holding>> {
         let queues: Vec<i32> = receipts.iter().map(|receipt| receipt.queue).collect();
         let claims: Vec<i64> = receipts.iter().map(|receipt| receipt.claim.get()).collect();
         let lanes: Vec<i16> = receipts.iter().map(|receipt| receipt.lane).collect();
@@ -298,8 +312,10 @@ impl Finished {
         while let Some((claim, lane, low)) = rest.first().copied() {
             let run = rest
                 .iter()
-                .zip(low..)
-                .take_while(|((c, l, seq), expected)| (*c, *l, *seq) == (claim, lane, *expected))
+                .zip(0..)
+                .take_while(|((c, l, seq), step)| {
+                    (*c, *l, Some(*seq)) == (claim, lane, low.checked_add(*step))
+                })
                 .count();
             if run >= RUN {
                 finished.run_claims.push(claim);
@@ -325,7 +341,8 @@ mod tests {
 
     #[test]
     fn neighbours_become_runs() {
-        let receipt = |claim: i64, lane: i16, seq: i64| Receipt { claim: ClaimId::new(claim), queue: 7, lane, seq };
+        let receipt =
+            |claim: i64, lane: i16, seq: i64| Receipt { claim: ClaimId::new(claim), queue: 7, lane, seq };
         let receipts: Vec<Receipt> =
             [5, 3, 4, 9, 6, 11].map(|seq| receipt(1, 0, seq)).into_iter().chain([receipt(2, 0, 7)]).collect();
         let done = Finished::new(&receipts);

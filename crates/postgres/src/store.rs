@@ -67,7 +67,10 @@ impl Store {
                 .create_timeout(Some(options.deadline.min(Duration::from_secs(10))))
                 .recycle_timeout(Some(Duration::from_secs(5)))
                 .build()
-                .map_err(|error| Error::UnsupportedUrl { url: options.shown.clone(), problem: error.to_string() })
+                .map_err(|error| Error::UnsupportedUrl {
+                    url: options.shown.clone(),
+                    problem: error.to_string(),
+                })
         };
         let texts = Statement::TEXTS.iter().map(|text| render(text, &options.schema)).collect();
         Ok(Self {
@@ -95,7 +98,11 @@ impl Store {
     }
 
     /// As [`Store::query`], for callers that know what a refusal means.
-    pub(crate) async fn try_query(&self, statement: Statement, values: Values<'_>) -> Result<Vec<Row>, Fault> {
+    pub(crate) async fn try_query(
+        &self,
+        statement: Statement,
+        values: Values<'_>,
+    ) -> Result<Vec<Row>, Fault> {
         let mut attempts = 0;
         loop {
             let mut session = self.session().await?;
@@ -144,7 +151,11 @@ impl Store {
 
 impl Session<'_> {
     /// Runs one statement within the deadline.
-    pub(crate) async fn query(&mut self, statement: Statement, values: Values<'_>) -> Result<Vec<Row>, Fault> {
+    pub(crate) async fn query(
+        &mut self,
+        statement: Statement,
+        values: Values<'_>,
+    ) -> Result<Vec<Row>, Fault> {
         let deadline = self.store.options.deadline;
         let before = self.state;
         self.state = State::Busy;
@@ -157,7 +168,8 @@ impl Session<'_> {
                     object.query(&prepared, values).await
                 }
                 Pooler::Transaction => {
-                    let typed: Vec<_> = values.iter().copied().zip(statement.types().iter().cloned()).collect();
+                    let typed: Vec<_> =
+                        values.iter().copied().zip(statement.types().iter().cloned()).collect();
                     object.query_typed(text, &typed).await
                 }
             }
@@ -190,7 +202,9 @@ impl Session<'_> {
             self.state = State::Idle;
         }
         Err(match fault {
-            Fault::Driver(error) if error.code().is_some_and(|code| code.code() == "57014") => Fault::Late(deadline),
+            Fault::Driver(error) if error.code().is_some_and(|code| code.code() == "57014") => {
+                Fault::Late(deadline)
+            }
             fault => fault,
         })
     }

@@ -44,8 +44,7 @@ fn refuse(options: &PostgresOptions, problem: String) -> Error {
 fn roots(options: &PostgresOptions) -> Result<RootCertStore> {
     let mut store = RootCertStore::empty();
     if let Some(path) = &options.root_certificates {
-        let unreadable =
-            |error: String| refuse(options, format!("sslrootcert {}: {error}", path.display()));
+        let unreadable = |error: String| refuse(options, format!("sslrootcert {}: {error}", path.display()));
         let certificates =
             CertificateDer::pem_file_iter(path).map_err(|error| unreadable(error.to_string()))?;
         for certificate in certificates {
@@ -62,7 +61,8 @@ fn roots(options: &PostgresOptions) -> Result<RootCertStore> {
     if store.is_empty() {
         return Err(refuse(
             options,
-            "this machine has no trusted certificates; install them, or name a file with sslrootcert".to_owned(),
+            "this machine has no trusted certificates; install them, or name a file with sslrootcert"
+                .to_owned(),
         ));
     }
     Ok(store)
@@ -101,7 +101,12 @@ impl ServerCertVerifier for Lenient {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        rustls::crypto::verify_tls12_signature(
+            message,
+            cert,
+            dss,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -110,7 +115,12 @@ impl ServerCertVerifier for Lenient {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        rustls::crypto::verify_tls13_signature(
+            message,
+            cert,
+            dss,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -146,7 +146,12 @@ impl Notifier {
         let (commits, transactions) = mpsc::unbounded_channel();
         let notifier = Self { signals: Arc::clone(signals), queues, commits };
         tokio::spawn(notify(Arc::clone(store), waiting, tag.to_owned()));
-        tokio::spawn(follow(Arc::clone(store), transactions, Arc::clone(signals), notifier.queues.downgrade()));
+        tokio::spawn(follow(
+            Arc::clone(store),
+            transactions,
+            Arc::clone(signals),
+            notifier.queues.downgrade(),
+        ));
         notifier
     }
 
@@ -213,7 +218,8 @@ async fn follow(
                 Ok(next) => next,
                 Err(_) => {
                     let ids: Vec<&str> = open.keys().map(String::as_str).collect();
-                    let answer = store.query("follow a transaction", Statement::TransactionStates, &[&ids]).await;
+                    let answer =
+                        store.query("follow a transaction", Statement::TransactionStates, &[&ids]).await;
                     for row in answer.unwrap_or_default() {
                         let (id, state): (String, Option<&str>) = (row.get(0), row.get(1));
                         if state == Some("in progress") {
@@ -270,8 +276,9 @@ async fn listen_once(store: &Store, signals: &Signals, tag: &str) -> celeriac_co
         };
         let config = session_config(config, Pooler::None, store.options.deadline);
         let late = || Fault::Late(store.options.deadline);
-        let (client, mut connection) =
-            timeout(store.options.deadline, config.connect(store.tls.clone())).await.map_err(|_| late())??;
+        let (client, mut connection) = timeout(store.options.deadline, config.connect(store.tls.clone()))
+            .await
+            .map_err(|_| late())??;
         // A few notifications may wait for this process; more of them say no more.
         let (told, mut heard) = mpsc::channel::<String>(64);
         let pump = async move {
