@@ -15,24 +15,16 @@ async fn greet(name: String) {
 }
 
 #[tokio::main]
-async fn enqueue(name: String) -> celeriac::Result<()> {
+async fn enqueue(name: String) -> celeriac::Result<ExitCode> {
     let celeriac = Client::connect("sqlite:hello.db").await?;
     let job = celeriac.enqueue(greet::call(name)).await?; // on the disk when this returns
     println!("stored as {}", job.id());
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
-fn main() -> ExitCode {
-    let mut arguments = std::env::args().skip(1);
-    match (arguments.next().as_deref(), arguments.next()) {
-        (Some("enqueue"), Some(name)) => match enqueue(name) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("error: {error}");
-                ExitCode::FAILURE
-            }
-        },
-        // Everything else is the command line of a worker.
-        _ => worker().main(),
+fn main() -> celeriac::Result<ExitCode> {
+    match std::env::args().skip_while(|word| word != "enqueue").nth(1) {
+        Some(name) => enqueue(name),
+        None => Ok(worker().main()), // everything else is the command line of a worker
     }
 }

@@ -35,8 +35,12 @@ fn main() -> ExitCode {
     }
     let mut arguments = std::env::args_os().skip(1);
     let root = arguments.next().map_or_else(|| PathBuf::from("."), PathBuf::from);
+    if root.as_os_str() == "--help" || root.as_os_str() == "-h" {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
     if arguments.next().is_some() || root.to_string_lossy().starts_with('-') {
-        eprintln!("usage: quickstart [DIR]");
+        eprintln!("{USAGE}");
         return ExitCode::from(2);
     }
     let result =
@@ -146,6 +150,8 @@ impl Totals {
         })
     }
 }
+
+const USAGE: &str = "usage: quickstart [DIR]\n\nComputes the SHA-256 of each file below DIR (default: this folder), one job a file.";
 
 /// Jobs stored by one call. Each call waits for the disk once, whatever its size.
 const BATCH: usize = 500;

@@ -19,11 +19,18 @@ pub(crate) fn folder_of_worker() -> Option<PathBuf> {
 
 /// A worker binary is not more than this. `main` reads the command line, as in `--queues high,default`.
 pub(crate) fn work(folder: &Path) -> ExitCode {
+    std::thread::spawn(end_with_parent);
     match (tasks::registry(), Notebook::open(folder)) {
         (Ok(registry), Ok(notebook)) => celeriac::worker().registry(registry).state(notebook).main(),
         (Err(error), _) => fail(&error),
         (_, Err(error)) => fail(&error),
     }
+}
+
+/// The other end of the standard input is the quick start. When that is killed, nobody would stop this worker.
+fn end_with_parent() {
+    let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+    std::process::exit(1);
 }
 
 fn fail(error: &dyn std::error::Error) -> ExitCode {
@@ -62,7 +69,9 @@ impl Workers {
             // Short, because one of the jobs kills its worker and somebody waits for the end of this example.
             .args(["--lease", "1s"])
             .env(ROLE, &self.folder)
-            .stdin(Stdio::null())
+            // Where the system leaves a memory dump of a killed worker, if it is set to make them.
+            .current_dir(&self.folder)
+            .stdin(Stdio::piped())
             .stdout(log.try_clone()?)
             .stderr(log)
             .spawn()?;
