@@ -28,8 +28,12 @@ impl Budget {
         self.first = false;
     }
 
-    const fn fits(&self, row: &JobRow) -> bool {
-        self.jobs > 0 && (self.first || row.payload.len() <= self.bytes)
+    /// A job that does not fit ends the claim: a smaller one behind it must not pass it for ever.
+    const fn fits(&mut self, row: &JobRow) -> bool {
+        if !self.first && row.payload.len() > self.bytes {
+            self.jobs = 0;
+        }
+        self.jobs > 0
     }
 }
 

@@ -1,3 +1,4 @@
+use std::collections::HashSet;
 use std::time::Duration;
 
 use celeriac_core::{
@@ -140,9 +141,20 @@ fn refuse_overflow(
     queues: &[i32],
 ) -> Result<(), Fault> {
     let mut counted: Vec<(i32, i64)> = Vec::new();
+    let mut remembered = HashSet::new();
     for (job, queue) in jobs.iter().zip(queues) {
+        let settings = &transaction.queue(*queue)?.settings;
+        if settings.max_length.is_none() || settings.overflow != Overflow::Refuse {
+            continue;
+        }
         if matches!(job.start, Start::After(delay) if !delay.is_zero())
             || matches!(job.start, Start::At(at) if at > transaction.now)
+        {
+            continue;
+        }
+        // What is there already needs no room.
+        if job.idempotency == Idempotency::ById
+            && (!remembered.insert(&job.row.id) || is_known(transaction, &job.row.id)?)
         {
             continue;
         }
@@ -156,7 +168,7 @@ fn refuse_overflow(
         let Some(limit) = state.settings.max_length else { continue };
         let length = u64::try_from(state.counts.ready).unwrap_or(0);
         let after = length.saturating_add(u64::try_from(new).unwrap_or(0));
-        if state.settings.overflow == Overflow::Refuse && after > limit {
+        if after > limit {
             let queue = transaction.name(queue)?;
             return Err(Error::QueueFull { queue, length, limit }.into());
         }
@@ -195,12 +207,25 @@ fn remember(transaction: &Transaction<'_>, id: &[u8; 16]) -> Result<bool, Fault>
         return Ok(false);
     }
     // An earlier enqueue without the wish to be remembered counts too.
-    let present: bool = transaction
+    Ok(!is_present(transaction, id)?)
+}
+
+/// Whether an enqueue of this id would store nothing.
+fn is_known(transaction: &Transaction<'_>, id: &[u8; 16]) -> Result<bool, Fault> {
+    let remembered: bool = transaction
+        .connection
+        .prepare_cached("select exists (select 1 from remembered where id = ?1)")?
+        .query_row([id], |row| row.get(0))?;
+    Ok(remembered || is_present(transaction, id)?)
+}
+
+/// Whether a job of this id is in any room.
+fn is_present(transaction: &Transaction<'_>, id: &[u8; 16]) -> Result<bool, Fault> {
+    Ok(transaction
         .connection
         .prepare_cached(
             "select exists (select 1 from jobs where id = ?1) or exists (select 1 from scheduled where id = ?1) \
              or exists (select 1 from parked where id = ?1) or exists (select 1 from dead where id = ?1)",
         )?
-        .query_row([id], |row| row.get(0))?;
-    Ok(!present)
+        .query_row([id], |row| row.get(0))?)
 }

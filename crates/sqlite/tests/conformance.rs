@@ -1,5 +1,7 @@
 //! The conformance suite of the test kit, on files and in memory.
 
+#![expect(clippy::unwrap_used, reason = "a store that does not open is a failure")]
+
 use std::sync::Arc;
 
 use celeriac_core::Broker;

@@ -95,6 +95,7 @@ macro_rules! each_conformance_case {
                 shares_are_filled_before_the_rest
                 a_claim_respects_its_limit
                 a_claim_respects_its_bytes
+                nothing_passes_a_job_that_does_not_fit
                 a_held_job_is_not_handed_out_again
                 a_held_job_shows_its_holder
                 a_paused_queue_gives_nothing
@@ -159,6 +160,7 @@ macro_rules! each_conformance_case {
                 a_parked_job_expires
                 a_full_queue_refuses
                 a_full_queue_refuses_a_batch_whole
+                a_full_queue_knows_what_it_has
                 only_ready_jobs_count_against_the_length
                 a_full_queue_drops_its_oldest
                 dead_jobs_are_kept_for_ever_by_default

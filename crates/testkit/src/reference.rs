@@ -72,6 +72,14 @@ impl ReferenceBroker {
         self.shared.changed.notify_waiters();
     }
 
+    /// Claims as another engine did: where jobs have no order among them, the order of `like` holds.
+    pub(crate) fn claim_like(&self, options: &ClaimOptions, like: &[JobId]) -> Result<Vec<Claimed>> {
+        let mut store = self.store("claim jobs")?;
+        self.parkings_seen.store(store.parkings, Ordering::SeqCst);
+        store.begin_moment();
+        store.claim(options, like, self.shared.clock.now())
+    }
+
     fn on(clock: Clock) -> Self {
         let shared = Shared {
             store: Mutex::new(Store::new()),
@@ -100,7 +108,10 @@ impl ReferenceBroker {
         operation: &'static str,
         act: impl FnOnce(&mut Store, celeriac_core::Timestamp) -> Result<T> + Send,
     ) -> BoxFuture<'static, Result<T>> {
-        let answer = self.store(operation).and_then(|mut store| act(&mut store, self.shared.clock.now()));
+        let answer = self.store(operation).and_then(|mut store| {
+            store.begin_moment();
+            act(&mut store, self.shared.clock.now())
+        });
         self.shared.changed.notify_waiters();
         Box::pin(std::future::ready(answer))
     }
@@ -124,11 +135,7 @@ impl Broker for ReferenceBroker {
     }
 
     fn claim(&self, options: ClaimOptions) -> BoxFuture<'_, Result<Vec<Claimed>>> {
-        let answer = self.store("claim jobs").and_then(|mut store| {
-            self.parkings_seen.store(store.parkings, Ordering::SeqCst);
-            store.claim(&options, self.shared.clock.now())
-        });
-        Box::pin(std::future::ready(answer))
+        Box::pin(std::future::ready(self.claim_like(&options, &[])))
     }
 
     fn acknowledge(&self, worker: WorkerId, receipts: Vec<Receipt>) -> BoxFuture<'_, Result<Vec<Holding>>> {

@@ -116,6 +116,32 @@ pub async fn a_claim_respects_its_bytes(scene: &Scene) {
     scene.sound().await;
 }
 
+/// Where a job does not fit the bytes, the claim ends: no smaller one of a lower priority or a later queue passes it.
+pub async fn nothing_passes_a_job_that_does_not_fit(scene: &Scene) {
+    scene.declare(&["later"]).await;
+    let worker = scene.worker().await;
+    let sized = |queue: &str, priority: u8, size: usize| {
+        let mut job = scene.job(queue);
+        job.payload = Payload::from_stored(vec![2; size]);
+        job.priority = Priority::constant(priority);
+        job
+    };
+    let jobs = vec![
+        sized("default", 5, 100),
+        sized("default", 5, 900),
+        sized("default", 5, 1),
+        sized("default", 0, 1),
+        sized("later", 9, 1),
+    ];
+    let stored = scene.put(jobs).await;
+    let mut options = claim_options(worker, &["default", "later"], 100);
+    options.max_bytes = 500;
+    assert_eq!(ids(&scene.broker.claim(options.clone()).await.unwrap()), stored[..1]);
+    assert_eq!(ids(&scene.broker.claim(options.clone()).await.unwrap()), stored[1..2]);
+    assert_eq!(ids(&scene.broker.claim(options).await.unwrap()), stored[2..]);
+    scene.sound().await;
+}
+
 /// Two claims never share a job, of one worker or of two.
 pub async fn a_held_job_is_not_handed_out_again(scene: &Scene) {
     let (one, two) = (scene.worker().await, scene.worker().await);

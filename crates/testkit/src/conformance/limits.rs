@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use celeriac_core::{
-    DeadReason, Declared, Error, Filter, NewJob, OnExpire, Overflow, Paused, QueueChange, QueueSettings,
-    Room, Start, Verdict,
+    DeadReason, Declared, EnqueueOptions, Enqueued, Error, Filter, NewJob, OnExpire, Overflow, Paused,
+    QueueChange, QueueSettings, Room, Start, Verdict,
 };
 
 use super::scene::{HOURS, Scene, ids, queue_name, reject, retry};
@@ -183,6 +183,23 @@ pub async fn a_full_queue_refuses_a_batch_whole(scene: &Scene) {
     let again = scene.idempotent_job("free");
     scene.put(vec![again.clone()]).await;
     let error = scene.refused(vec![scene.job("free"), scene.job("default")]).await;
+    assert_eq!(error.code().as_str(), "queue_full");
+    scene.sound().await;
+}
+
+/// A repeated enqueue of a job that is there, or was, is answered as such: it needs no room.
+pub async fn a_full_queue_knows_what_it_has(scene: &Scene) {
+    let worker = scene.worker().await;
+    bound(scene, 2, Overflow::Refuse).await;
+    let (done, there) = (scene.idempotent_job("default"), scene.idempotent_job("default"));
+    scene.put(vec![done.clone()]).await;
+    let claimed = scene.claim_one(worker).await;
+    scene.apply(worker, &claimed, Verdict::Done).await;
+    scene.put(vec![there.clone(), scene.job("default")]).await;
+    let expected = [Enqueued::Existed(done.id), Enqueued::Existed(there.id), Enqueued::Existed(there.id)];
+    let batch = vec![done, there.clone(), there.clone()];
+    assert_eq!(scene.broker.enqueue(batch, EnqueueOptions::default()).await.unwrap(), expected);
+    let error = scene.refused(vec![there, scene.idempotent_job("default")]).await;
     assert_eq!(error.code().as_str(), "queue_full");
     scene.sound().await;
 }

@@ -10,7 +10,7 @@ use celeriac_core::{
     WaitOptions, WorkerId, WorkerInfo,
 };
 
-use super::store::{Claim, Place, Registered, Rescued, SUSPECTS, Store};
+use super::store::{ADOPTED, Claim, Place, Registered, Rescued, SUSPECTS, Store, Stored};
 
 impl Store {
     pub(crate) fn enqueue(
@@ -27,6 +27,7 @@ impl Store {
                 continue;
             }
             touched.insert(job.queue.clone());
+            self.begin_moment();
             self.insert(job, now);
         }
         for queue in touched {
@@ -104,7 +105,7 @@ impl Store {
             extras,
         );
         if due <= now {
-            let lane = lane(&job);
+            let lane = priority_lane(&job);
             self.make_ready(job, lane, now);
         } else {
             self.schedule(job, due, now);
@@ -124,114 +125,124 @@ impl Store {
         }
     }
 
-    pub(crate) fn claim(&mut self, options: &ClaimOptions, now: Timestamp) -> Result<Vec<Claimed>> {
+    /// Hands out jobs. Among jobs that have no order, those come first that stand first in `like`.
+    pub(crate) fn claim(
+        &mut self,
+        options: &ClaimOptions,
+        like: &[JobId],
+        now: Timestamp,
+    ) -> Result<Vec<Claimed>> {
         if self.workers.get(&options.worker).is_none_or(|worker| worker.dead) {
             return Err(Error::LeaseLost { worker: options.worker });
         }
         for share in &options.queues {
             self.require_queue(&share.name)?;
         }
-        let mut taking = Taking::new(options);
-        self.adopt_parked(options, &mut taking, now);
+        self.promote_due(usize::MAX, now, &mut Maintenance::default());
+        let mut taking = Taking::new(options, like);
+        for share in &options.queues {
+            self.adopt_parked(&share.name, options, &mut taking, now);
+        }
         if options.suspects == Suspects::Take {
-            self.take_suspect(options, &mut taking, now);
+            for share in &options.queues {
+                if self.take_from(&share.name, Lanes::Suspects, 1, &mut taking, now) > 0 {
+                    break;
+                }
+            }
         }
         for share in &options.queues {
-            self.take_from(&share.name, share.share, &mut taking, now);
+            self.take_from(&share.name, Lanes::Priorities, share.share, &mut taking, now);
         }
         for share in &options.queues {
-            self.take_from(&share.name, usize::MAX, &mut taking, now);
+            self.take_from(&share.name, Lanes::Priorities, usize::MAX, &mut taking, now);
         }
         Ok(taking.claimed)
     }
 
-    /// Parked jobs go straight into the claim; their place is that of a job which became ready now.
-    fn adopt_parked(&mut self, options: &ClaimOptions, taking: &mut Taking, now: Timestamp) {
-        let mut parked: Vec<(i64, JobId)> = self
-            .jobs
-            .values()
-            .filter(|stored| match &stored.place {
-                Place::Parked { waits_for } => {
-                    options.tasks.contains(waits_for)
-                        && options.queues.iter().any(|share| share.name == stored.job.queue)
-                        && !self.is_paused(&stored.job.queue)
-                }
-                _ => false,
-            })
-            .map(|stored| (stored.order, stored.job.id))
-            .collect();
+    /// Parked jobs go straight into the claim, in a lane of their own.
+    fn adopt_parked(
+        &mut self,
+        queue: &QueueName,
+        options: &ClaimOptions,
+        taking: &mut Taking<'_>,
+        now: Timestamp,
+    ) {
+        let waits = |stored: &&Stored| match &stored.place {
+            Place::Parked { waits_for } => stored.job.queue == *queue && options.tasks.contains(waits_for),
+            _ => false,
+        };
+        let mut parked: Vec<(i64, usize, i64, JobId)> =
+            self.jobs.values().filter(waits).map(|stored| taking.rank(stored)).collect();
         parked.sort_unstable();
-        for (_, id) in parked {
+        for (_, _, _, id) in parked {
+            if self.is_paused(queue) || taking.is_full() {
+                return;
+            }
             if self.jobs[&id].job.expires_at.is_some_and(|at| at <= now) {
                 self.expire(id, now);
                 continue;
             }
-            if !taking.accepts(&self.jobs[&id].job) {
+            if !taking.fits(&self.jobs[&id].job) {
                 return;
             }
             if let Some(stored) = self.take(id) {
-                let lane = lane(&stored.job);
-                self.make_ready(stored.job, lane, now);
+                self.make_ready(stored.job, ADOPTED, now);
                 let claim = taking.common_claim(self);
                 self.hand_out(id, claim, taking);
             }
         }
     }
 
-    fn take_suspect(&mut self, options: &ClaimOptions, taking: &mut Taking, now: Timestamp) {
-        for share in &options.queues {
-            if self.is_paused(&share.name) {
-                continue;
-            }
-            while let Some(id) = self.first_ready(&share.name, Lanes::Suspects) {
-                if self.jobs[&id].job.expires_at.is_some_and(|at| at <= now) {
-                    self.expire(id, now);
-                    continue;
-                }
-                if taking.accepts(&self.jobs[&id].job) {
-                    let claim = ClaimId::new(self.next_number());
-                    self.hand_out(id, claim, taking);
-                }
-                return;
-            }
-        }
-    }
-
-    fn take_from(&mut self, queue: &QueueName, most: usize, taking: &mut Taking, now: Timestamp) {
-        if self.is_paused(queue) {
-            return;
-        }
+    /// Takes up to `most` jobs of one queue; gives their number.
+    fn take_from(
+        &mut self,
+        queue: &QueueName,
+        lanes: Lanes,
+        most: usize,
+        taking: &mut Taking<'_>,
+        now: Timestamp,
+    ) -> usize {
         let mut taken = 0;
-        while taken < most {
-            let Some(id) = self.first_ready(queue, Lanes::Priorities) else { return };
+        while taken < most && !taking.is_full() && !self.is_paused(queue) {
+            let Some(id) = self.first_ready(queue, lanes, taking.like) else { break };
             if self.jobs[&id].job.expires_at.is_some_and(|at| at <= now) {
                 self.expire(id, now);
                 continue;
             }
-            if !taking.accepts(&self.jobs[&id].job) {
-                return;
+            if !taking.fits(&self.jobs[&id].job) {
+                break;
             }
-            let claim = taking.common_claim(self);
+            let claim = match lanes {
+                Lanes::Priorities => taking.common_claim(self),
+                Lanes::Suspects => ClaimId::new(self.next_number()),
+            };
             self.hand_out(id, claim, taking);
             taken += 1;
         }
+        taken
     }
 
-    fn first_ready(&self, queue: &QueueName, lanes: Lanes) -> Option<JobId> {
+    fn first_ready(&self, queue: &QueueName, lanes: Lanes, like: &[JobId]) -> Option<JobId> {
         let top = match lanes {
             Lanes::Suspects => SUSPECTS,
             Lanes::Priorities => SUSPECTS - 1,
         };
-        self.ready
-            .range((queue.clone(), Reverse(top), i64::MIN)..)
-            .next()
-            .filter(|((name, Reverse(lane), _), _)| {
-                name == queue && (lanes == Lanes::Priorities || *lane == SUSPECTS)
+        let from_top = || self.ready.range((queue.clone(), Reverse(top), i64::MIN)..);
+        let ((name, Reverse(lane), _), first) = from_top().next()?;
+        if name != queue || (lanes == Lanes::Suspects && *lane != SUSPECTS) {
+            return None;
+        }
+        let moment = self.jobs[first].moment;
+        // Whoever came at the same moment has the same right; they stand side by side.
+        from_top()
+            .take_while(|((other, Reverse(other_lane), _), id)| {
+                other == queue && other_lane == lane && self.jobs[id].moment == moment
             })
+            .min_by_key(|(_, id)| like.iter().position(|liked| liked == *id).unwrap_or(usize::MAX))
             .map(|(_, id)| *id)
     }
 
-    fn hand_out(&mut self, id: JobId, claim: ClaimId, taking: &mut Taking) {
+    fn hand_out(&mut self, id: JobId, claim: ClaimId, taking: &mut Taking<'_>) {
         let Some(stored) = self.jobs.get_mut(&id) else { return };
         let Place::Ready { lane } = stored.place else { return };
         self.ready.remove(&(stored.job.queue.clone(), Reverse(lane), stored.order));
@@ -280,7 +291,7 @@ impl Store {
     fn carry_out(&mut self, id: JobId, verdict: Verdict, label: &str, now: Timestamp) {
         let Some(stored) = self.take(id) else { return };
         let Place::Held { lane, acknowledged, cancel, .. } = stored.place else { return };
-        let (seq, mut job) = (stored.order, stored.job);
+        let (seq, moment, mut job) = (stored.order, stored.moment, stored.job);
         let ends = matches!(verdict, Verdict::Done | Verdict::Reject { .. });
         if cancel && !ends {
             // Whoever asked for the cancellation was told that it is on its way: the job must not run again.
@@ -300,7 +311,11 @@ impl Store {
                 self.bury(job, reason, now);
             }
             Verdict::Release if acknowledged => self.bury(job, DeadReason::Interrupted, now),
-            Verdict::Release => self.give_back(job, lane, seq, now),
+            Verdict::Release if lane == ADOPTED => {
+                let lane = priority_lane(&job);
+                self.make_ready(job, lane, now);
+            }
+            Verdict::Release => self.give_back(job, lane, seq, moment, now),
             Verdict::Retry { after, failure } => {
                 self.totals(&job.queue).retried += 1;
                 job.attempt = job.attempt.saturating_add(1);
@@ -321,9 +336,9 @@ impl Store {
     pub(crate) fn may_claim(&self, options: &WaitOptions) -> bool {
         options.queues.iter().any(|queue| {
             !self.is_paused(queue)
-                && (self.first_ready(queue, Lanes::Priorities).is_some()
+                && (self.first_ready(queue, Lanes::Priorities, &[]).is_some()
                     || (options.suspects == Suspects::Take
-                        && self.first_ready(queue, Lanes::Suspects).is_some()))
+                        && self.first_ready(queue, Lanes::Suspects, &[]).is_some()))
         })
     }
 
@@ -382,9 +397,13 @@ impl Store {
             .collect();
         due.sort_unstable();
         done.more |= due.len() > limit;
-        for (_, _, id) in due.into_iter().take(limit) {
+        let mut last_due = None;
+        for (at, _, id) in due.into_iter().take(limit) {
+            if last_due.replace(at) != Some(at) {
+                self.begin_moment();
+            }
             if let Some(stored) = self.take(id) {
-                let lane = lane(&stored.job);
+                let lane = priority_lane(&stored.job);
                 self.make_ready(stored.job, lane, now);
                 done.promoted += 1;
             }
@@ -464,27 +483,43 @@ enum Lanes {
 }
 
 /// What one claim may still take, and what it has.
-struct Taking {
+struct Taking<'a> {
     worker: WorkerId,
+    like: &'a [JobId],
     limit: usize,
     bytes_left: usize,
+    /// A job came that does not fit: no other may pass it.
+    stopped: bool,
     common: Option<ClaimId>,
     claimed: Vec<Claimed>,
 }
 
-impl Taking {
-    const fn new(options: &ClaimOptions) -> Self {
+impl<'a> Taking<'a> {
+    const fn new(options: &ClaimOptions, like: &'a [JobId]) -> Self {
         Self {
             worker: options.worker,
+            like,
             limit: options.limit,
             bytes_left: options.max_bytes,
+            stopped: false,
             common: None,
             claimed: Vec::new(),
         }
     }
 
-    fn accepts(&self, job: &Job) -> bool {
-        self.claimed.len() < self.limit && (self.claimed.is_empty() || job.payload.len() <= self.bytes_left)
+    const fn is_full(&self) -> bool {
+        self.stopped || self.claimed.len() >= self.limit
+    }
+
+    fn fits(&mut self, job: &Job) -> bool {
+        self.stopped |= !self.claimed.is_empty() && job.payload.len() > self.bytes_left;
+        !self.is_full()
+    }
+
+    /// By what parked jobs are ordered.
+    fn rank(&self, stored: &Stored) -> (i64, usize, i64, JobId) {
+        let liked = self.like.iter().position(|id| *id == stored.job.id).unwrap_or(usize::MAX);
+        (stored.moment, liked, stored.order, stored.job.id)
     }
 
     /// The claim of all jobs but suspects.
@@ -502,7 +537,7 @@ fn due_at(start: Start, now: Timestamp) -> Timestamp {
 }
 
 /// The lane of a job that becomes ready in the ordinary way. A verdict has cleared it of suspicion.
-fn lane(job: &Job) -> i16 {
+fn priority_lane(job: &Job) -> i16 {
     i16::from(job.priority.get())
 }
 

@@ -11,6 +11,8 @@ use celeriac_core::{
 
 /// The lane of jobs that come back from a dead worker: before all priorities.
 pub(crate) const SUSPECTS: i16 = 10;
+/// The lane of parked jobs while a worker that knows their task holds them.
+pub(crate) const ADOPTED: i16 = 11;
 
 /// A job's key among the ready ones: queue, lane (highest first), place.
 pub(crate) type ReadyKey = (QueueName, Reverse<i16>, i64);
@@ -29,6 +31,8 @@ pub(crate) struct Store {
     pub(crate) remembered: BTreeSet<JobId>,
     /// Grows whenever a job is parked, so that a waiting worker looks whether it knows the task.
     pub(crate) parkings: u64,
+    /// The moment that jobs which are moved now belong to, see [`Stored::moment`].
+    moment: i64,
     last_number: i64,
 }
 
@@ -58,6 +62,9 @@ pub(crate) struct Stored {
     pub(crate) since: Timestamp,
     /// Orders the jobs of a room by when they came into it. For jobs that are ready or held it is `seq`.
     pub(crate) order: i64,
+    /// Jobs that one call moved together, say back from a dead worker, have no order among them that a caller could rely
+    /// on, and share a moment. Jobs of one enqueue do have an order, and a moment each.
+    pub(crate) moment: i64,
     pub(crate) place: Place,
 }
 
@@ -113,6 +120,11 @@ impl Store {
     pub(crate) fn next_number(&mut self) -> i64 {
         self.last_number += 1;
         self.last_number
+    }
+
+    /// Begins a new moment: whatever is moved from here on comes after what was moved before.
+    pub(crate) fn begin_moment(&mut self) {
+        self.moment = self.next_number();
     }
 
     pub(crate) fn create_queue(&mut self, name: QueueName) -> &mut Queue {
@@ -173,14 +185,14 @@ impl Store {
     /// Puts a job behind the others of its lane.
     pub(crate) fn make_ready(&mut self, job: Job, lane: i16, now: Timestamp) {
         let seq = self.next_number();
-        self.give_back(job, lane, seq, now);
+        self.give_back(job, lane, seq, self.moment, now);
     }
 
-    /// Puts a job into the place `seq` of its lane.
-    pub(crate) fn give_back(&mut self, job: Job, lane: i16, seq: i64, now: Timestamp) {
+    /// Puts a job back into the place in its lane that it had before.
+    pub(crate) fn give_back(&mut self, job: Job, lane: i16, seq: i64, moment: i64, now: Timestamp) {
         let id = job.id;
         self.ready.insert((job.queue.clone(), Reverse(lane), seq), id);
-        self.jobs.insert(id, Stored { job, since: now, order: seq, place: Place::Ready { lane } });
+        self.jobs.insert(id, Stored { job, since: now, order: seq, moment, place: Place::Ready { lane } });
     }
 
     pub(crate) fn schedule(&mut self, mut job: Job, due: Timestamp, now: Timestamp) {
@@ -201,7 +213,7 @@ impl Store {
 
     fn put(&mut self, job: Job, place: Place, now: Timestamp) {
         let order = self.next_number();
-        self.jobs.insert(job.id, Stored { job, since: now, order, place });
+        self.jobs.insert(job.id, Stored { job, since: now, order, moment: self.moment, place });
     }
 
     /// What the queue says about a job whose time to live has passed.
