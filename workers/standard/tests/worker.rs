@@ -1,4 +1,6 @@
-//! The program `worker` from outside: real processes on a real file.
+//! The program `worker` from outside: real processes on real files.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by a panic, in its helpers too")]
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
