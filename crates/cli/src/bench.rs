@@ -14,7 +14,7 @@ mod workload;
 
 use std::time::Duration;
 
-use celeriac::core::{Broker, BulkAct, QueueName};
+use celeriac::core::{Broker, BulkAct, MaintainOptions, QueueChange, QueueName};
 use celeriac::{Client, Prefetch};
 use clap::{Args, ValueEnum};
 
@@ -123,7 +123,7 @@ pub(crate) async fn run(command: BenchCommand, store: &Store, output: &mut Outpu
     }
     let broker = store.open(Missing::Create).await?;
     let queue = job::queue()?;
-    broker.declare(queue.clone(), celeriac::core::QueueChange::default()).await?;
+    broker.declare(queue.clone(), QueueChange::default()).await?;
     refuse_others(&*broker, &queue).await?;
     let bench = Bench::new(Client::new(broker), queue, url.to_owned(), &command)?;
     let mut report = Report::new(&command, store)?;
@@ -184,6 +184,8 @@ async fn floor_alone(
 
 /// Jobs or workers of others would be measured too, or be lost in the clean-up.
 async fn refuse_others(broker: &dyn Broker, queue: &QueueName) -> Result<(), Failure> {
+    // Of an earlier run that was killed there may be dead workers that nobody has buried yet.
+    while broker.maintain(MaintainOptions::default()).await?.more {}
     let stats = broker.stats().await?;
     let found = crate::queues::find(&stats.queues, queue)?;
     let jobs = found.ready + found.held + found.scheduled + found.parked + found.dead;
@@ -197,7 +199,6 @@ async fn refuse_others(broker: &dyn Broker, queue: &QueueName) -> Result<(), Fai
             ),
         ));
     }
-    // A worker that was killed is forgotten when its lease lapses, so it stands in the way for a minute at most.
     if let Some(worker) = stats.workers.iter().find(|worker| worker.queues.contains(queue)) {
         return Err(Failure::failed(
             "bench_queue_in_use",
