@@ -141,7 +141,7 @@ async fn rounds(
     bench: &Bench,
     floor: &Floor,
     report: &mut Report,
-    output: &Output,
+    output: &mut Output,
 ) -> Result<(), Failure> {
     for number in 1..=command.rounds {
         let rate = floor.measure(command.floor_part(), command, job::payload(command.payload)?).await?;

@@ -97,7 +97,7 @@ async fn store(
     options: &EnqueueOptions,
     summary: &mut Summary,
     bar: &ProgressBar,
-    output: &Output,
+    output: &mut Output,
 ) -> Result<(), Failure> {
     let result = batch.enqueue(broker, options, summary).await;
     batch.bad.sort_by_key(|(line, _)| *line);

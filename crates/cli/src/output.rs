@@ -84,10 +84,12 @@ impl Output {
     }
 
     /// Tells of a failure on the error output, in this output's format.
-    pub(crate) fn complain(&self, failure: &Failure) {
+    pub(crate) fn complain(&mut self, failure: &Failure) {
         if failure.is_silent() {
             return;
         }
+        // What was written before is seen before. If that fails, the end of the program will say so.
+        let _ = self.writer.flush();
         let line = match self.format {
             Format::Json => serde_json::to_string(&failure.json()).unwrap_or_default(),
             Format::Text => format!("error: {}", printable(&failure.text(), Lines::Keep)),
@@ -97,8 +99,9 @@ impl Output {
     }
 
     /// Tells people something beside the result; programs are not told.
-    pub(crate) fn remark(&self, text: impl Display) {
+    pub(crate) fn remark(&mut self, text: impl Display) {
         if !self.is_json() {
+            let _ = self.writer.flush();
             let _ = writeln!(io::stderr(), "{text}");
         }
     }
