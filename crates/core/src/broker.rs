@@ -46,6 +46,10 @@ pub trait Broker: Debug + Display + Send + Sync + 'static {
     /// out. Jobs whose time to live has passed are moved to the bin on the way; scheduled jobs that are due may be
     /// moved to their queues first.
     ///
+    /// A claim that ends in an error has handed out nothing, or the engine gives back by itself what it took, at
+    /// the latest before the worker's next claim: the caller has no receipts for it, and while it renews its
+    /// lease nobody else would ever get those jobs. Callers wait for the answer, unless they end the worker too.
+    ///
     /// # Errors
     /// `LeaseLost` if the worker is not registered (any more); `NoSuchQueue` for a queue that nobody declared.
     fn claim(&self, options: ClaimOptions) -> BoxFuture<'_, Result<Vec<Claimed>>>;

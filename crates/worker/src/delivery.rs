@@ -20,7 +20,6 @@ use crate::registry::Registered;
 use crate::session::Session;
 use crate::slot::{Slot, Stop};
 use crate::task_error::TaskError;
-use crate::trouble::Trouble;
 
 /// Runs one claimed job to its verdict. `None` when the job turned out to belong to somebody else.
 pub(crate) async fn deliver(session: &Session, index: usize, mut claimed: Claimed) -> Option<Finished> {
@@ -259,21 +258,20 @@ enum Acknowledged {
 }
 
 async fn acknowledge(session: &Session, claimed: &Claimed, token: &CancellationToken) -> Acknowledged {
-    let mut trouble = Trouble::new("acknowledge a job before its only run");
     loop {
         if token.is_cancelled() {
             return Acknowledged::Stopped;
         }
         match session.plan.broker.acknowledge(session.id, vec![claimed.receipt]).await {
             Ok(answers) => {
-                trouble.passed();
+                session.acknowledging().passed();
                 return match answers.first() {
                     Some(Holding::Held) => Acknowledged::Yes,
                     _ => Acknowledged::Lost,
                 };
             }
             Err(error) => {
-                let pause = trouble.failed(&error);
+                let pause = session.acknowledging().failed(&error);
                 tokio::select! {
                     () = token.cancelled() => {}
                     () = tokio::time::sleep(pause) => {}

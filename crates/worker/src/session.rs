@@ -18,6 +18,7 @@ use crate::report::Totals;
 use crate::slot::{Slot, Stop};
 use crate::state::States;
 use crate::subscription::Subscription;
+use crate::trouble::Trouble;
 use crate::worker::ExitWhenEmpty;
 
 /// What a worker was built with. It does not change while it runs.
@@ -60,6 +61,8 @@ pub(crate) struct Session {
     pub(crate) room: Notify,
     /// Something that a claim depends on has changed while the claimer waits for the store.
     pub(crate) attention: Notify,
+    acknowledging: Mutex<Trouble>,
+    settling: Mutex<Trouble>,
     slots: Box<[Slot]>,
     started: Instant,
     sizing: Mutex<Sizing>,
@@ -83,6 +86,8 @@ impl Session {
             lost: CancellationToken::new(),
             room: Notify::new(),
             attention: Notify::new(),
+            acknowledging: Mutex::new(Trouble::new("acknowledge jobs before their only run")),
+            settling: Mutex::new(Trouble::new("settle finished jobs")),
             slots: (0..concurrency).map(|_| Slot::default()).collect(),
             started: Instant::now(),
             sizing: Mutex::new(Sizing::new(plan.prefetch, concurrency)),
@@ -234,6 +239,16 @@ impl Session {
     /// Time since the session began, in microseconds from 1.
     pub(crate) fn clock(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX).saturating_add(1)
+    }
+
+    /// The state of acknowledgements, which all slots share: an outage is told once.
+    pub(crate) fn acknowledging(&self) -> MutexGuard<'_, Trouble> {
+        self.acknowledging.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state of settling, which all settlers share.
+    pub(crate) fn settling(&self) -> MutexGuard<'_, Trouble> {
+        self.settling.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn sizing(&self) -> MutexGuard<'_, Sizing> {

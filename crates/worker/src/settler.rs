@@ -6,20 +6,19 @@ use tokio::time::sleep;
 
 use crate::outbox::Finished;
 use crate::session::{Session, settlements};
-use crate::trouble::Trouble;
+use crate::trouble::pause;
 
 /// Calls on their way at once: one that the store is at work on, and one that is ready when it is back.
 pub(crate) const SETTLERS: usize = 2;
 
 /// Writes verdicts until the outbox is closed and empty, or the lease is lost.
 pub(crate) async fn run_settler(session: Arc<Session>) {
-    let mut trouble = Trouble::new("settle finished jobs");
     // While jobs wait for a handler, more verdicts are about to come.
     let more = || session.buffer.fill().jobs > 0;
     while let Some(batch) = session.outbox.next_batch(more).await {
         session.observe(&batch);
         tokio::select! {
-            () = settle(&session, batch, &mut trouble) => {}
+            () = settle(&session, batch) => {}
             () = session.lost.cancelled() => return,
         }
     }
@@ -29,14 +28,14 @@ pub(crate) async fn run_settler(session: Arc<Session>) {
 ///
 /// If the store refuses the batch for its content, it is cut in halves until the culprit is alone: the others
 /// must not wait for it.
-async fn settle(session: &Session, batch: Vec<Finished>, trouble: &mut Trouble) {
+async fn settle(session: &Session, batch: Vec<Finished>) {
     let mut parts = vec![batch];
     while let Some(mut part) = parts.pop() {
         let mut tries = 0_u32;
         loop {
             let error = match session.plan.broker.settle(session.id, settlements(&part)).await {
                 Ok(answers) => {
-                    trouble.passed();
+                    session.settling().passed();
                     account(session, &part, &answers, tries);
                     break;
                 }
@@ -47,7 +46,9 @@ async fn settle(session: &Session, batch: Vec<Finished>, trouble: &mut Trouble) 
                 session.lose("the store does not know this worker any more");
                 return;
             }
-            if !error.is_transient() && part.len() > 1 {
+            let wait = if error.is_transient() {
+                session.settling().failed(&error)
+            } else if part.len() > 1 {
                 tracing::warn!(
                     jobs = part.len(),
                     "a batch of verdicts was refused, trying its halves: {}",
@@ -57,12 +58,12 @@ async fn settle(session: &Session, batch: Vec<Finished>, trouble: &mut Trouble) 
                 parts.push(second);
                 parts.push(part);
                 break;
-            }
-            let pause = trouble.failed(&error);
-            if !error.is_transient() && tries >= TRIES && !replace(session, &mut part, &error) {
+            } else if tries.is_multiple_of(TRIES) && !replace(session, &mut part, &error) {
                 break;
-            }
-            sleep(pause).await;
+            } else {
+                pause(tries, fastrand::f64())
+            };
+            sleep(wait).await;
         }
     }
 }

@@ -52,7 +52,7 @@ impl Trouble {
 
 /// The pause after the `failures`-th failure in a row: doubled each time up to [`LONGEST`], and spread over its
 /// upper half by `random` in `[0, 1)`, so that the workers of a store that comes back do not all knock at once.
-fn pause(failures: u32, random: f64) -> Duration {
+pub(crate) fn pause(failures: u32, random: f64) -> Duration {
     let doubled = FIRST.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(LONGEST);
     doubled.mul_f64(0.5 + random.clamp(0.0, 1.0) / 2.0)
 }
