@@ -120,13 +120,13 @@ returns uuid language plpgsql as $$
 declare q int; job uuid := coalesce(id, @.new_id()); body bytea; done record;
 begin
   select x.id into q from @.queues x where x.name = enqueue.queue;
-  if not found then raise exception using errcode = 'CJ001', message = 'no such queue: ' || coalesce(enqueue.queue, 'null'), detail = enqueue.queue,
+  if not found then raise exception using errcode = 'CJ001', message = 'no such queue: ' || coalesce(enqueue.queue, 'null'), detail = coalesce(enqueue.queue, 'null'),
     hint = 'declare it with: select declare_queue(name), or start a worker that serves it'; end if;
-  if task is null or task !~ '^[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,199}$' then raise exception using errcode = 'CJ005', message = 'task name', detail = task,
+  if task is null or task !~ '^[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,199}$' then raise exception using errcode = 'CJ005', message = 'task name', detail = coalesce(left(task, 120), 'null'),
     hint = '1 to 200 ASCII letters, digits and _ - . : /, first a letter, digit or _'; end if;
-  if args is null or jsonb_typeof(args) <> 'object' then raise exception using errcode = 'CJ005', message = 'arguments', detail = left(args::text, 120),
+  if args is null or jsonb_typeof(args) <> 'object' then raise exception using errcode = 'CJ005', message = 'arguments', detail = coalesce(left(args::text, 120), 'null'),
     hint = 'they must be a JSON object, such as {"path": "a.png"}'; end if;
-  if priority is null or priority not between 0 and 9 then raise exception using errcode = 'CJ005', message = 'priority', detail = priority,
+  if priority is null or priority not between 0 and 9 then raise exception using errcode = 'CJ005', message = 'priority', detail = coalesce(priority::text, 'null'),
     hint = 'allowed are 0 to 9, higher first'; end if;
   if delay < interval '0' then raise exception using errcode = 'CJ005', message = 'delay', detail = delay, hint = 'it must not be negative'; end if;
   if ttl < interval '0' then raise exception using errcode = 'CJ005', message = 'ttl', detail = ttl, hint = 'it must not be negative'; end if;

@@ -90,7 +90,7 @@ begin
   stamp := coalesce(seen_at, clock_timestamp());      -- of `peek`: a history entry and the delay after it have one time
   -- The fence: the claim is there, is this worker's, and holds the place. A verdict that comes twice in one batch counts once.
   select array_agg(f.live order by f.n) into live from (
-    select u.n, row_number() over (partition by u.q, u.l, u.s order by u.n) = 1 and exists (
+    select u.n, row_number() over (partition by u.q, u.c, u.l, u.s order by u.n) = 1 and exists (
         select 1 from @.claims k, unnest(k.took_lane, k.took_lo, k.took_hi) as t(lane, lo, hi)
         where k.queue = u.q and k.claim = u.c and case when k.worker = w then true end and t.lane = u.l and u.s >= t.lo and u.s <= t.hi) as live
     from unnest(qs, cs, ls, ss) with ordinality as u(q, c, l, s, n)) f;

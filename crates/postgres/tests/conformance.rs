@@ -1,4 +1,4 @@
-//! The suite that every engine passes, on a private server.
+//! The suite that every engine passes, and random histories on this engine and the reference, on a private server.
 
 use std::sync::Arc;
 
@@ -32,3 +32,8 @@ impl Fixture for Postgres {
 }
 
 celeriac_testkit::conformance!(Postgres);
+
+#[test]
+fn two_brokers_behave_like_the_reference() {
+    celeriac_testkit::model::run::<Postgres>(6);
+}
