@@ -1,0 +1,153 @@
+//! Processes that fall silent and come back, and handlers that hold everything up.
+
+use std::time::Duration;
+
+use celeriac::core::{Cancelled, JobId};
+use celeriac_tests::{Entry, Event, call, drained, eventually, figures, site, sound};
+use rustix::process::Signal;
+use serde_json::json;
+
+fn events(ledger: &[Entry], id: JobId, process: u32) -> Vec<Event> {
+    let of_run = ledger.iter().filter(|entry| entry.id == id && entry.process == process);
+    of_run.map(|entry| entry.event).collect()
+}
+
+/// A worker that is stopped for longer than its lease: another takes its job; when the first comes back its handler is
+/// told, what it says about the job counts for nothing, and it works on.
+#[tokio::test]
+async fn a_worker_that_comes_back_changes_nothing() {
+    let site = site!();
+    let client = site.client().await;
+    let broker = client.broker();
+    let id = client.enqueue(call("record", &json!({"millis": 4_000}))).await.unwrap().id();
+    let paused = site.start_worker("--lease 500ms");
+    let first = paused.id();
+    site.ledger_until("the first start", |ledger| events(ledger, id, first) == [Event::Started]).await;
+    paused.signal(Signal::STOP);
+
+    let other = site.start_worker("--lease 500ms");
+    let second = other.id();
+    site.ledger_until("the second start", |ledger| events(ledger, id, second) == [Event::Started]).await;
+    let details = client.job(id).await.unwrap().unwrap();
+    assert_eq!((details.job.deliveries, details.job.attempt), (1, 0));
+    paused.signal(Signal::CONT);
+    let ledger = site
+        .ledger_until("the first worker to be told", |ledger| {
+            events(ledger, id, first) == [Event::Started, Event::Cancelled]
+        })
+        .await;
+    assert_eq!(events(&ledger, id, second), [Event::Started], "the second run goes on");
+    let held = client.job(id).await.unwrap().unwrap();
+    assert_eq!(held.job.deliveries, 1, "the stale worker has changed nothing");
+    assert!(held.held_by.is_some_and(|label| label.ends_with(&second.to_string())));
+
+    let figures = drained(broker, "default").await;
+    assert_eq!((figures.done, figures.redelivered, figures.dead), (1, 1, 0));
+    assert_eq!(events(&site.ledger(), id, second), [Event::Started, Event::Ended]);
+    assert_eq!(events(&site.ledger(), id, first), [Event::Started, Event::Cancelled]);
+    assert!(paused.errors().contains("lease is lost"), "it says so:\n{}", paused.errors());
+
+    // It registered anew, and works.
+    other.signal(Signal::TERM);
+    other.ended_well().await;
+    let next = client.enqueue(call("record", &json!({"millis": 0}))).await.unwrap().id();
+    site.ledger_until("the first worker at work", |ledger| events(ledger, next, first).len() == 2).await;
+    drained(broker, "default").await;
+    sound(broker).await;
+    paused.signal(Signal::TERM);
+    paused.ended_well().await;
+}
+
+/// The same with many short jobs: the stopped worker has finished some and not yet said so.
+#[tokio::test]
+async fn late_verdicts_of_many_jobs_change_nothing() {
+    const JOBS: usize = 400;
+    let site = site!();
+    let client = site.client().await;
+    let calls = (0..JOBS).map(|_| call("record", &json!({"millis": 10})));
+    client.enqueue_all(calls).await.unwrap();
+    let paused = site.start_worker("--concurrency 4 --prefetch 100 --lease 300ms");
+    let other = site.start_worker("--concurrency 4 --prefetch 20 --lease 300ms");
+    for round in 1..=3 {
+        site.ledger_until("some work", |ledger| {
+            ledger.iter().filter(|entry| entry.process == paused.id()).count() > round * 20
+        })
+        .await;
+        paused.signal(Signal::STOP);
+        eventually("its end of the lease", || async {
+            let lost = figures(client.broker(), "default").await.redelivered;
+            (lost >= round as u64).then_some(())
+        })
+        .await;
+        paused.signal(Signal::CONT);
+    }
+    let figures = drained(client.broker(), "default").await;
+    assert_eq!((figures.done, figures.dead), (JOBS as u64, 0), "each job is done once, as the store counts");
+    sound(client.broker()).await;
+    for worker in [paused, other] {
+        worker.signal(Signal::TERM);
+        worker.ended_well().await;
+    }
+}
+
+/// Handlers that block every thread of the runtime for several leases do not cost the lease.
+#[tokio::test]
+async fn a_blocked_runtime_keeps_its_lease() {
+    let site = site!();
+    let client = site.client().await;
+    let calls = (0..12).map(|_| call("block_runtime", &json!({"millis": 1_500})));
+    client.enqueue_all(calls).await.unwrap();
+    let blocked = site.start_worker("--concurrency 12 --lease 300ms --exit-when-empty");
+    site.ledger_until("the start", |ledger| !ledger.is_empty()).await;
+    // It serves another queue, but watches over all leases.
+    let watch = site.start_worker("--queues other --lease 300ms");
+    let figures = drained(client.broker(), "default").await;
+    assert_eq!((figures.done, figures.redelivered), (12, 0));
+    assert!(site.ledger().iter().all(|entry| entry.lost == 0 && entry.process == blocked.id()));
+    blocked.ended_well().await;
+    watch.signal(Signal::TERM);
+    watch.ended_well().await;
+    sound(client.broker()).await;
+}
+
+/// A job is cancelled from another process while it runs.
+#[tokio::test]
+async fn a_running_job_is_cancelled_from_elsewhere() {
+    let site = site!();
+    let client = site.client().await;
+    let id = client.enqueue(call("record", &json!({"millis": 600_000}))).await.unwrap().id();
+    let worker = site.start_worker("");
+    site.ledger_until("the start", |ledger| !ledger.is_empty()).await;
+    assert_eq!(client.cancel(id).await.unwrap(), Cancelled::Requested);
+    site.ledger_until("the handler to be told", |ledger| {
+        events(ledger, id, worker.id()) == [Event::Started, Event::Cancelled]
+    })
+    .await;
+    eventually("the job's end", || async { client.job(id).await.unwrap().is_none().then_some(()) }).await;
+    let figures = figures(client.broker(), "default").await;
+    assert_eq!((figures.cancelled, figures.done, figures.held), (1, 0, 0));
+    assert_eq!(client.cancel(id).await.unwrap(), Cancelled::NotFound);
+    // The worker is as good as before.
+    client.enqueue(call("record", &json!({"millis": 0}))).await.unwrap();
+    drained(client.broker(), "default").await;
+    sound(client.broker()).await;
+    worker.signal(Signal::TERM);
+    worker.ended_well().await;
+}
+
+/// A job that waits for its time runs at its time, though the worker sleeps until then.
+#[tokio::test]
+async fn a_delayed_job_runs_when_it_is_due() {
+    let site = site!();
+    let client = site.client().await;
+    let worker = site.start_worker("");
+    let call = call("record", &json!({"millis": 0})).delay(Duration::from_millis(1_500));
+    let id = client.enqueue(call).await.unwrap().id();
+    let stored = client.job(id).await.unwrap().unwrap().job;
+    assert_eq!(stored.due_at, stored.enqueued_at.saturating_add(Duration::from_millis(1_500)));
+    site.ledger_until("the run", |ledger| events(ledger, id, worker.id()).len() == 2).await;
+    drained(client.broker(), "default").await;
+    worker.signal(Signal::TERM);
+    worker.ended_well().await;
+    sound(client.broker()).await;
+}
