@@ -134,12 +134,11 @@ async fn an_idle_worker_survives_a_full_disk() {
     worker.ended_well().await;
 }
 
-/// A disk that becomes read-only under a running worker: a typed error, and everything goes on when it can be written.
+/// A disk that may only be read: a typed error; a worker that starts there waits, and goes to work when it may write.
 #[tokio::test]
-async fn a_disk_that_becomes_read_only_is_survived() {
+async fn a_read_only_disk_is_waited_for() {
     let Some((disk, site)) = small_site() else { return };
-    // A file that is open for writing keeps a file system from being remounted, so this takes the harder way: new openers
-    // meet a read-only disk.
+    // A file that is open for writing keeps its disk from being remounted, so those who meet the change are new ones.
     let client = site.client().await;
     client.enqueue(call("record", &json!({"millis": 0}))).await.unwrap();
     drop(client);
@@ -153,6 +152,9 @@ async fn a_disk_that_becomes_read_only_is_survived() {
         Err(error) => error,
         Ok(client) => client.enqueue(call("record", &json!({"millis": 0}))).await.unwrap_err(),
     };
+    assert!(matches!(error, Error::ReadOnly { .. }), "{error:?}");
+    let missing = format!("sqlite:{}", disk.place.join("missing.db").display());
+    let error = Client::connect(&missing).await.unwrap_err();
     assert!(matches!(error, Error::ReadOnly { .. }), "{error:?}");
     let mut worker = site.start_worker("");
     eventually("a worker that says so and waits", || async {

@@ -1,9 +1,18 @@
 //! Handlers that fail in every way, run by a real worker: each row of the design's table that a handler can cause.
 
 use celeriac::core::{AttemptKind, Call, DeadReason, JobId, Room, TaskName, TaskSpec};
-use celeriac_tests::{Event, buried, call, drained, eventually, figures, site, sound};
+use celeriac_tests::{Event, Site, buried, call, drained, eventually, figures, site, sound};
 use rustix::process::Signal;
 use serde_json::json;
+
+/// Runs a worker until nothing is left, not even a retry that waits for its time.
+async fn work_until_drained(site: &Site) {
+    let client = site.client().await;
+    let worker = site.start_worker("");
+    drained(client.broker(), "default").await;
+    worker.signal(Signal::TERM);
+    worker.ended_well().await;
+}
 
 /// Failures are tried again; the last one goes to the bin with all of them.
 #[tokio::test]
@@ -13,7 +22,7 @@ async fn failures_are_tried_again_and_end() {
     let recovers = client.enqueue(call("fail", &json!({"times": 2}))).await.unwrap().id();
     let gives_up = client.enqueue(call("fail", &json!({"times": 99}))).await.unwrap().id();
     let rejected = client.enqueue(call("reject", &json!({}))).await.unwrap().id();
-    site.start_worker("--exit-when-empty").ended_well().await;
+    work_until_drained(&site).await;
     assert!(client.job(recovers).await.unwrap().is_none());
     let attempts: Vec<u32> =
         site.ledger().iter().filter(|entry| entry.id == recovers).map(|entry| entry.attempt).collect();
@@ -69,7 +78,7 @@ async fn a_time_limit_is_a_failure() {
         .await
         .unwrap()
         .id();
-    site.start_worker("--exit-when-empty").ended_well().await;
+    work_until_drained(&site).await;
     for (id, attempts) in [(id, 2), (own, 1)] {
         let details = buried(client.broker(), id).await;
         assert_eq!(details.reason, Some(DeadReason::RetriesExhausted));
@@ -115,7 +124,7 @@ async fn a_snooze_counts_nothing() {
     let site = site!();
     let client = site.client().await;
     let id = client.enqueue(call("snooze", &json!({}))).await.unwrap().id();
-    site.start_worker("--exit-when-empty").ended_well().await;
+    work_until_drained(&site).await;
     assert!(client.job(id).await.unwrap().is_none());
     let ledger = site.ledger();
     assert_eq!(ledger.iter().filter(|entry| entry.event == Event::Started).count(), 3);

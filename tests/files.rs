@@ -1,7 +1,5 @@
 //! Files that are not what they should be.
 
-#![expect(clippy::unwrap_used, reason = "what breaks here fails the test")]
-
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 

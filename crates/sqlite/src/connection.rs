@@ -1,3 +1,6 @@
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use celeriac_core::Error;
@@ -21,7 +24,16 @@ pub(crate) fn open(options: &SqliteOptions) -> Result<Connection, Fault> {
             let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
                 | OpenFlags::SQLITE_OPEN_CREATE
                 | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-            Connection::open_with_flags(path, flags)?
+            let connection = Connection::open_with_flags(path, flags).map_err(|error| {
+                // SQLite says the same of a file that may not be opened and of one that cannot be.
+                may_not_write(path, options).map_or_else(|| Fault::from(error), Fault::from)
+            })?;
+            // It falls back to reading by itself, and the first write would fail in one of many ways.
+            if connection.is_readonly(rusqlite::MAIN_DB)? {
+                let source = "it can be opened for reading only".into();
+                return Err(Error::ReadOnly { store: options.to_string(), source }.into());
+            }
+            connection
         }
     };
     wait_when_busy(&mut connection, options.busy_timeout)?;
@@ -49,6 +61,13 @@ impl Synchronous {
             Self::Normal => "normal",
         }
     }
+}
+
+/// The error to report if the file, or its folder, may not be written.
+fn may_not_write(path: &Path, options: &SqliteOptions) -> Option<Error> {
+    let denied = OpenOptions::new().write(true).create(true).truncate(false).open(path).err()?;
+    let read_only = matches!(denied.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem);
+    read_only.then(|| Error::ReadOnly { store: options.to_string(), source: denied.into() })
 }
 
 /// SQLite's own back-off sleeps up to 100 ms, in which a lock that is held for a millisecond at a time is
