@@ -24,8 +24,9 @@ impl Files {
     /// Looks at everything below `root`, without following links, and without what tools put there.
     pub(crate) fn below(root: &Path) -> Result<Self, String> {
         let failure = |error: std::io::Error| format!("{}: {error}", root.display());
-        let mut folders = vec![std::fs::read_dir(root).map_err(failure)?];
+        // Workers have another working directory, so the paths must be whole.
         let root = root.canonicalize().map_err(failure)?;
+        let mut folders = vec![std::fs::read_dir(&root).map_err(failure)?];
         let mut files = Self { root, list: Vec::new(), left_out: 0, more: false };
         let mut total = 0;
         while let Some(entries) = folders.last_mut() {

@@ -42,6 +42,9 @@ impl Run {
                 format!("{missing} files have no digest, but {bin} of their jobs are in the bin").into()
             );
         }
+        if self.measured.is_empty() {
+            return Err("not one of the files could be read".into());
+        }
         let expected = self.unreadable + HOPELESS;
         if self.totals.buried != expected {
             return Err(format!("{} jobs are in the bin instead of {expected}", self.totals.buried).into());
