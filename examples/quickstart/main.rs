@@ -8,6 +8,7 @@
 //! One SQLite file is the queue. This process fills it; two worker processes, which are this same program started
 //! again, empty it. A few jobs are made to fail, so that there is something to see in the dead-letter bin.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -24,7 +25,7 @@ mod workers;
 
 use files::Files;
 use progress::Progress;
-use summary::Run;
+use summary::{Run, say};
 use workers::Workers;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -36,7 +37,7 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
     let root = arguments.next().map_or_else(|| PathBuf::from("."), PathBuf::from);
     if root.as_os_str() == "--help" || root.as_os_str() == "-h" {
-        println!("{USAGE}");
+        say!("{USAGE}");
         return ExitCode::SUCCESS;
     }
     if arguments.next().is_some() || root.to_string_lossy().starts_with('-') {
@@ -58,8 +59,8 @@ async fn run(root: PathBuf) -> Result<(), Failure> {
     let files = Files::below(&root)?;
     let folder = tempfile::Builder::new().prefix("celeriac-quickstart-").tempdir()?.keep();
     let url = format!("sqlite:{}", folder.join("jobs.db").display());
-    println!("{files}");
-    println!("The queue is {url}\n");
+    say!("{files}");
+    say!("The queue is {url}\n");
 
     let celeriac = Client::connect(&url).await?;
     celeriac.broker().declare("high".parse()?, QueueChange::default()).await?;

@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use crate::Totals;
-use crate::summary::count;
+use crate::summary::{count, say};
 
 #[derive(Debug)]
 pub(crate) struct Progress {
@@ -46,11 +46,9 @@ impl Progress {
             return;
         }
         if self.terminal {
-            print!("\r\x1b[2K{line}");
-            // A line without an end stays in the buffer otherwise. A terminal that is gone ends the program soon.
-            let _ = std::io::stdout().flush();
+            self.overwrite(&line);
         } else {
-            println!("{line}");
+            say!("{line}");
         }
         self.line = line;
     }
@@ -63,14 +61,20 @@ impl Progress {
     /// A line that stays.
     pub(crate) fn say(&mut self, line: &str) {
         self.end();
-        println!("{line}");
+        say!("{line}");
         self.shown = None;
         self.line.clear();
     }
 
     pub(crate) fn end(&self) {
         if self.terminal {
-            print!("\r\x1b[2K");
+            self.overwrite("");
         }
+    }
+
+    fn overwrite(&self, line: &str) {
+        let mut terminal = std::io::stdout();
+        // A line without an end stays in the buffer unless it is flushed. A terminal that has gone is no failure.
+        let _ = write!(terminal, "\r\x1b[2K{line}").and_then(|()| terminal.flush());
     }
 }

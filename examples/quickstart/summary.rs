@@ -1,6 +1,7 @@
 //! What a person reads at the end.
 
 use std::collections::HashMap;
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
@@ -13,6 +14,14 @@ use crate::files::Files;
 use crate::measurements::Measurement;
 use crate::tasks::{HOPELESS, missing_file};
 use crate::{Failure, Totals};
+
+/// Prints a line. A reader that has gone, such as `head`, is no failure.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        let _ = writeln!(std::io::stdout(), $($text)*);
+    }};
+}
+pub(crate) use say;
 
 /// Everything that is known after the last job.
 #[derive(Debug)]
@@ -56,16 +65,13 @@ impl Run {
         let jobs = self.files.list.len() as u64;
         let per_second = |time: Duration| count((jobs as f64 / time.as_secs_f64()) as u64);
         let read: u64 = self.measured.iter().map(|measurement| measurement.bytes).sum();
-        println!("\nDone: {} jobs in {}.\n", count(jobs), duration(self.done_after));
-        println!("  enqueued   {:>7} jobs a second, each on the disk", per_second(self.stored_after));
-        println!("  finished   {:>7} jobs a second, {} read", per_second(self.done_after), bytes(read));
-        println!("  waited     {}  from the enqueue to the start", self.percentiles(|job| job.waited));
-        println!("  ran        {}", self.percentiles(|job| job.ran));
-        println!(
-            "  retries    {} attempts failed and were made again after a delay",
-            count(self.totals.retried)
-        );
-        println!("  crashes    {} workers were killed by one job; no other job was lost", self.lost_workers);
+        say!("\nDone: {} jobs in {}.\n", count(jobs), duration(self.done_after));
+        say!("  enqueued   {:>7} jobs a second, each on the disk", per_second(self.stored_after));
+        say!("  finished   {:>7} jobs a second, {} read", per_second(self.done_after), bytes(read));
+        say!("  waited     {}  from the enqueue to the start", self.percentiles(|job| job.waited));
+        say!("  ran        {}", self.percentiles(|job| job.ran));
+        say!("  retries    {} attempts failed and were made again after a delay", count(self.totals.retried));
+        say!("  crashes    {} workers were killed by one job; no other job was lost", self.lost_workers);
     }
 
     /// Computes one digest again by other means.
@@ -83,7 +89,7 @@ impl Run {
             (file.bytes > 0 && unchanged(&file.path)).then_some(measurement)
         });
         let Some(sample) = sample else {
-            println!("  checked    no digest, since every file has just been written");
+            say!("  checked    no digest, since every file has just been written");
             return Ok(());
         };
         let (again, by) = other_digest(&sample.path)?;
@@ -92,7 +98,7 @@ impl Run {
             return Err(format!("{path}: the job says {}, {by} says {again}", sample.sha256).into());
         }
         let name = sample.path.file_name().unwrap_or_default().to_string_lossy();
-        println!("  checked    {name}: {}… is what {by} says", &again[..16]);
+        say!("  checked    {name}: {}… is what {by} says", &again[..16]);
         Ok(())
     }
 
@@ -117,7 +123,7 @@ pub(crate) async fn print_bin(celeriac: &Client) -> Result<(), Failure> {
     let mut page = PageOptions::default();
     page.limit = SHOWN;
     let bin = celeriac.broker().list(Filter::room(Room::Dead), page).await?;
-    println!("\nWhat cannot succeed waits in the dead-letter bin, with its history:\n");
+    say!("\nWhat cannot succeed waits in the dead-letter bin, with its history:\n");
     for dead in &bin.jobs {
         let job = &dead.job;
         let reason = dead.reason.map(|reason| reason.to_string()).unwrap_or_default();
@@ -127,14 +133,14 @@ pub(crate) async fn print_bin(celeriac: &Client) -> Result<(), Failure> {
             (1, _) => "1 attempt".to_owned(),
             (attempts, _) => format!("{attempts} attempts"),
         };
-        println!(
+        say!(
             "  {reason:<17}  {:<16}  {tried:<14}  {}",
             job.task,
             one_line(dead.last_error().unwrap_or_default())
         );
     }
     if bin.next.is_some() {
-        println!("  and more");
+        say!("  and more");
     }
     Ok(())
 }
@@ -142,15 +148,15 @@ pub(crate) async fn print_bin(celeriac: &Client) -> Result<(), Failure> {
 /// Where to look next.
 pub(crate) fn print_commands(url: &str, folder: &Path) {
     let command = "  cargo run --release -p celeriac-cli --";
-    println!("\nThe file stays until you delete it. Look into it:\n");
-    println!("  export CELERIAC_BROKER={}", quoted(url));
-    println!("{command} stats");
-    println!("{command} dead list");
-    println!("{command} doctor");
-    println!("\nRepair one failure, send the job back, and let the standard worker do it:\n");
-    println!("  touch {}", quoted(&missing_file(folder).display().to_string()));
-    println!("{command} dead replay --reason rejected");
-    println!("  cargo run --release -p celeriac-standard -- --exit-when-empty");
+    say!("\nThe file stays until you delete it. Look into it:\n");
+    say!("  export CELERIAC_BROKER={}", quoted(url));
+    say!("{command} stats");
+    say!("{command} dead list");
+    say!("{command} doctor");
+    say!("\nRepair one failure, send the job back, and let the standard worker do it:\n");
+    say!("  touch {}", quoted(&missing_file(folder).display().to_string()));
+    say!("{command} dead replay --reason rejected");
+    say!("  cargo run --release -p celeriac-standard -- --exit-when-empty");
 }
 
 /// By the system's own program, or else in one piece instead of in steps.
