@@ -84,7 +84,8 @@ impl WorkerMain {
         exit
     }
 
-    /// As [`WorkerMain::main`], in the runtime of the caller: for states that are made with `await`.
+    /// As [`WorkerMain::main`], in the runtime of the caller: for states that are made with `await`. When that runtime
+    /// is dropped it waits for synchronous handlers that are still running.
     ///
     /// ```no_run
     /// # struct Pool;

@@ -30,6 +30,9 @@ struct Store {
 #[task]
 fn plain() {}
 
+#[task]
+fn odd_parameters(#[allow(unused)] note: Option<String>, _ignored: u8) {}
+
 #[task(name = "reports/daily", max_attempts = 2, delivery = "at_least_once")]
 pub(crate) fn report(mut lines: Vec<String>, again: Context, context: Context) -> Result<(), String> {
     lines.push(context.task().to_string());
@@ -95,6 +98,14 @@ mod nested {
 #[deprecated(note = "for the test")]
 async fn old(text: String) {
     let _ = text;
+}
+
+/// The error is not `Send`; that matters to nobody, since nothing is awaited after it.
+#[task]
+async fn local_error(text: String) -> Result<(), Box<dyn std::error::Error>> {
+    std::future::ready(()).await;
+    let _: u8 = text.parse()?;
+    Ok(())
 }
 
 #[task(crate = "renamed::queue")]
@@ -219,6 +230,8 @@ async fn every_kind_of_error_becomes_a_failure() {
     let boxed = nested::boxed::call(nested::Order { id: 999 });
     let error = run(nested::boxed::definition(), boxed, none()).await.unwrap_err();
     assert!(error.to_string().contains("number too large"), "{error}");
+    let error = run(local_error::definition(), local_error::call("x"), none()).await.unwrap_err();
+    assert_eq!(error.to_string(), "invalid digit found in string");
     let missing = run(thumbnail::definition(), thumbnail::call("a", 1), none()).await.unwrap_err();
     assert!(missing.to_string().contains("State<task::Store>"), "{missing}");
 }
@@ -248,6 +261,8 @@ fn every_task_of_the_program_is_registered_under_its_stable_name() {
             "by_macro",
             "elsewhere",
             "in_a_function",
+            "local_error",
+            "odd_parameters",
             "old",
             "once",
             "plain",
