@@ -1,10 +1,15 @@
+-- Where due jobs begin: what is due before it was moved, and must not be walked over again. A few seconds before the mark, for clocks
+-- that are set back a little; promote looks at everything now and then.
+create function @.due_from() returns timestamptz language sql stable as
+$$ select to_timestamp(coalesce((select k.mark from @.marks k where k.name = 'promote'), 0) / 1000000.0) - interval '5 seconds' $$;
+
 -- Takes jobs from the given lanes, in their order, into the claim `s`. Runs under the queue's lock, writes nothing.
 -- New holes get no bound here: it must be an id that is given after every scan of the transaction. `first`: nothing was taken yet, so
 -- a job comes whatever its size. Called from pinned functions only.
 create function @.take(inout s @.claims, inout want int, inout bytes bigint, inout expired boolean, lanes smallint[], first boolean,
   stamp timestamptz) language plpgsql as $$
 declare
-  xmin_now xid8; n int; i int := 1; m int; total bigint; full_up boolean; fm bigint; x bigint; lo bigint; gl smallint[]; glo bigint[];
+  xmin_now xid8; n int; i int := 1; m int; total bigint; full_up boolean; cut boolean := false; fm bigint; x bigint; lo bigint; gl smallint[]; glo bigint[];
   ghi bigint[]; gn int[]; gstarts int[]; gx boolean; rk int[]; rs bigint[]; rx boolean;
   sl smallint[]; slo bigint[]; shi bigint[]; sx xid8[]; sh boolean[];
   kl smallint[] := '{}'; klo bigint[] := '{}'; khi bigint[] := '{}'; kx xid8[] := '{}';
@@ -62,11 +67,15 @@ begin
       limit want) t
     window w as (order by t.k, t.seq)) c
   where (first and c.place = 1) or c.run <= bytes;
-  -- Full: the last source may have more than was looked at. Too many bytes end it like too many jobs.
-  full_up := n >= want or n < (select count(*) from (
+  -- Full: the last source may have more than was looked at. A job that does not fit the bytes ends the whole claim: nothing passes it.
+  full_up := n >= want;
+  if not full_up then
+    cut := n < (select count(*) from (
       select 1 from unnest(sl, slo, shi) as u(lane, lo, hi),
         lateral (select 1 from @.jobs y where y.queue = s.queue and y.lane = u.lane and y.seq >= u.lo and y.seq <= u.hi limit n + 1) j
       limit n + 1) more);
+    full_up := cut;
+  end if;
   m := cardinality(sl);
   for k in 1 .. m loop
     lo := null;
@@ -103,7 +112,8 @@ begin
     kl := kl || s.hole_lane[k]; klo := klo || s.hole_lo[k]; khi := khi || s.hole_hi[k]; kx := kx || s.hole_xmax[k];
   end loop;
   s.hole_lane := kl; s.hole_lo := klo; s.hole_hi := khi; s.hole_xmax := kx;
-  s.taken := s.taken + n; want := want - n; bytes := bytes - coalesce(total, 0); expired := expired or coalesce(rx, false);
+  s.taken := s.taken + n; want := want - n; bytes := case when cut then 0 else bytes - coalesce(total, 0) end;
+  expired := expired or coalesce(rx, false);
 end $$;
 
 -- Writes the next state of a queue on top of the newest. `s` comes from the newest row, under the lock.
@@ -147,8 +157,9 @@ begin
 end $$;
 
 -- Hands out jobs. One row a job; rows without a claim are messages: seq 1: parked jobs of a known task wait and come first (adopt
--- them), 2: look again.
-create function @.claim(w uuid, qs int[], shares int[], most int, max_bytes bigint, suspects boolean, tasks text[])
+-- them), 2: look again, 3: due jobs must be moved to their queues first (promote; not here, since the transaction would have its id
+-- before it scans).
+create function @.claim(w uuid, qs int[], shares int[], most int, max_bytes bigint, suspects boolean, tasks text[], with_due boolean)
 returns table (claim bigint, queue int, lane smallint, seq bigint, id uuid, task text, payload bytea, attempt int, deliveries int, priority smallint,
   enqueued_at timestamptz, due_at timestamptz, expires_at timestamptz, extras bytea)
 language plpgsql @pinned as $$
@@ -160,6 +171,10 @@ declare
 begin
   perform @.require_read_committed();
   perform set_config('synchronous_commit', 'off', true);   -- the lock must not wait for the disk; a claim lost in a crash of the server is a redelivery
+  if with_due and exists (select 1 from @.scheduled y where y.due_at >= @.due_from() and y.due_at <= stamp limit 1) then
+    return query select null::bigint, 0, 0::smallint, 3::bigint, null::uuid, null::text, null::bytea, 0, 0, 0::smallint, stamp, stamp, stamp, null::bytea;
+    return;
+  end if;
   if cardinality(tasks) > 0 and exists (select 1 from @.parked limit 1) and exists (select 1 from @.parked p where p.waits_for = any(tasks) limit 1) then
     return query select null::bigint, 0, 0::smallint, 1::bigint, null::uuid, null::text, null::bytea, 0, 0, 0::smallint, stamp, stamp, stamp, null::bytea;
     return;
@@ -176,7 +191,7 @@ begin
 
   for round in 0..2 loop                                    -- 0: one suspect, 1: each queue its share, 2: what the shares left free
     for i in 1 .. cardinality(qs) loop
-      exit when want <= 0;
+      exit when want <= 0 or (want < most and bytes <= 0);
       continue when not case when round = 0 then has_suspect[i] else has_ready[i] end;
       if not locked[i] then
         if first then
@@ -221,7 +236,7 @@ begin
       known[i] := s;
       exit when round = 0;
     end loop;
-    exit when want <= 0 or bytes <= 0;
+    exit when want <= 0 or (want < most and bytes <= 0);
   end loop;
 
   if first and not exists (select 1 from @.workers x where x.id = w and not x.dead) then

@@ -20,7 +20,7 @@ begin
 end $$;
 
 -- The held jobs of a worker whose end was asked for.
-create function @.cancellations_of(w uuid) returns setof uuid language plpgsql as $$
+create function @.cancellations_of(w uuid) returns setof uuid language plpgsql @pinned as $$
 begin
   if not exists (select 1 from @.cancellations limit 1) then return; end if;
   return query select j.id from @.claims k, unnest(k.took_lane, k.took_lo, k.took_hi) as t(lane, lo, hi),
@@ -66,8 +66,9 @@ begin
   perform @.require_read_committed();
   if pg_try_advisory_xact_lock(@class, -2) then
     stamp := clock_timestamp();
-    -- A clock that was set back leaves due jobs behind the mark: an hour of them is looked at again.
-    start := to_timestamp(@.mark('promote', (extract(epoch from stamp) * 1000000)::bigint) / 1000000.0) - interval '1 hour';
+    perform @.mark('promote', (extract(epoch from stamp) * 1000000)::bigint);
+    -- A clock that was set back far leaves due jobs behind the mark: now and then all are looked at.
+    start := case when random() < 0.005 then '-infinity' else @.due_from() end;
     perform pg_current_xact_id();
     with due as materialized (select y.n from @.scheduled y where y.due_at >= start and y.due_at <= stamp order by y.due_at, y.n limit most),
     gone as materialized (delete from @.scheduled y where y.n = any (array(select d.n from due d))
@@ -82,7 +83,7 @@ begin
     select coalesce(sum(c.readmitted), 0), coalesce(array_agg(c.queue), '{}') into moved, woken from counted c where @.admit(c.queue, c.readmitted) is not null;
     more := moved >= most;
   else
-    start := clock_timestamp() - interval '1 hour';
+    start := @.due_from();
   end if;
   select greatest(0, extract(epoch from y.due_at - clock_timestamp()) * 1000000)::bigint into next_due from @.scheduled y where y.due_at >= start
     order by y.due_at limit 1;
@@ -98,7 +99,7 @@ end $$;
 
 -- What a lost worker held, with what decides about it.
 create function @.lost_jobs(w uuid, most int) returns table (queue int, claim bigint, lane smallint, seq bigint, deliveries int, extras bytea, acknowledged boolean,
-  cancelled boolean, delivery_limit bigint, stamp timestamptz) language plpgsql as $$
+  cancelled boolean, delivery_limit bigint, stamp timestamptz) language plpgsql @pinned as $$
 #variable_conflict use_column
 begin
   return query select k.queue, k.claim, j.lane, j.seq, coalesce(j.deliveries, 0), j.extras,
@@ -151,7 +152,7 @@ begin
 end $$;
 
 -- Ends a dead worker once nothing is left in its claims. The newest row of a queue stays as the state, closed.
-create function @.bury_worker(w uuid) returns boolean language plpgsql as $$
+create function @.bury_worker(w uuid) returns boolean language plpgsql @pinned as $$
 declare c record;
 begin
   for c in select k.queue, array_agg(k.claim) as cs from @.claims k where k.worker = w group by k.queue order by k.queue loop

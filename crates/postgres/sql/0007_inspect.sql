@@ -47,7 +47,7 @@ union all
 select 'dead', n, queue, null, null, priority, attempt, deliveries, id, enqueued_at, due_at, expires_at, since, task, payload, extras, null, reason from @.dead;
 
 -- Who holds a place of `jobs`; nothing if nobody does.
-create function @.holder(q int, l smallint, s bigint) returns uuid language plpgsql as $$
+create function @.holder(q int, l smallint, s bigint) returns uuid language plpgsql @pinned as $$
 declare st @.claims := @.state(q); w uuid;
 begin
   if s > st.cursor[l + 1] then return null; end if;

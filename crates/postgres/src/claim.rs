@@ -13,6 +13,10 @@ use crate::statement::Statement;
 
 /// Rows without a claim are messages: see `claim` in `sql/0004_claim.sql`.
 const PARKED_JOBS_WAIT: i64 = 1;
+const DUE_JOBS_WAIT: i64 = 3;
+
+/// Due jobs that are moved on the way to a claim, at most: a claim must stay short.
+const PROMOTE_WITH_CLAIM: i32 = 500;
 
 /// A claim looks again this often at most: after expired jobs, or after a queue that another held just then.
 const LOOKS: usize = 20;
@@ -123,11 +127,12 @@ impl PostgresBroker {
         let mut suspects = options.suspects;
         let mut adopt = !tasks.is_empty();
         let mut emptied = false;
-        for _ in 0..LOOKS {
+        let mut with_due = true;
+        for look in 0..LOOKS {
             let left = options.limit.saturating_sub(claimed.len());
             let bytes: usize = claimed.iter().map(|job| job.job.payload.len()).sum();
             let bytes = options.max_bytes.saturating_sub(bytes);
-            if left == 0 || (bytes == 0 && !claimed.is_empty()) {
+            if look > 0 && (left == 0 || (bytes == 0 && !claimed.is_empty())) {
                 break;
             }
             let wanted: &[&str] = if adopt { &tasks } else { &[] };
@@ -137,7 +142,7 @@ impl PostgresBroker {
                 .store
                 .try_query(
                     Statement::Claim,
-                    &[&worker, &queues, &shares, &limit(left), &bytes, &take_suspect, &wanted],
+                    &[&worker, &queues, &shares, &limit(left), &bytes, &take_suspect, &wanted, &with_due],
                 )
                 .await
                 .map_err(|fault| self.claim_error(fault, options.worker))?;
@@ -148,6 +153,16 @@ impl PostgresBroker {
             self.claims.opened(options.worker, &jobs);
             claimed.extend(jobs);
             match message {
+                Some(DUE_JOBS_WAIT) => {
+                    let rows =
+                        self.store.query("claim jobs", Statement::Promote, &[&PROMOTE_WITH_CLAIM]).await?;
+                    // More than one step's worth is due only after a time without workers.
+                    with_due = false;
+                    if let Some(row) = rows.first() {
+                        with_due = row.get(1);
+                        self.notifier.wake(&row.get::<_, Vec<i32>>(2));
+                    }
+                }
                 Some(PARKED_JOBS_WAIT) => {
                     let rows = self
                         .store

@@ -86,8 +86,8 @@ impl Store {
     /// The version of the schema; 0 if there is none.
     pub(crate) async fn schema_version(&self) -> Result<i64> {
         let version = async {
-            let mut session = self.session().await?;
-            version(&mut session, &self.options.schema).await
+            let session = self.session().await?;
+            version(&session, &self.options.schema).await
         };
         version.await.map_err(|fault| self.error(fault, "read the schema's version"))
     }
@@ -129,10 +129,10 @@ impl Store {
                 lock_class(&self.options.schema),
             );
             session.batch(&open, DEADLINE).await?;
-            let found = version(&mut session, &self.options.schema).await?;
+            let found = version(&session, &self.options.schema).await?;
             if found < SUPPORTED {
                 let mut text = migration_sql(&self.options, found);
-                if found == 0 && schema_exists(&mut session, &self.options.schema).await? {
+                if found == 0 && schema_exists(&session, &self.options.schema).await? {
                     // `create … if not exists` asks for the right to create even where nothing is to be made.
                     text = text.split_once(";\n").map(|(_, rest)| rest.to_owned()).unwrap_or(text);
                 }
@@ -151,7 +151,7 @@ impl Store {
     }
 }
 
-async fn version(session: &mut Session<'_>, schema: &str) -> Result<i64, Fault> {
+async fn version(session: &Session<'_>, schema: &str) -> Result<i64, Fault> {
     let table = format!("\"{schema}\".migrations");
     if !session.exists("select to_regclass($1) is not null", &table).await? {
         return Ok(0);
@@ -159,6 +159,6 @@ async fn version(session: &mut Session<'_>, schema: &str) -> Result<i64, Fault> 
     session.number(&format!("select coalesce(max(version), 0) from {table}")).await
 }
 
-async fn schema_exists(session: &mut Session<'_>, schema: &str) -> Result<bool, Fault> {
+async fn schema_exists(session: &Session<'_>, schema: &str) -> Result<bool, Fault> {
     session.exists("select exists (select 1 from pg_namespace where nspname = $1)", schema).await
 }

@@ -155,11 +155,8 @@ impl PostgresOptions {
                 parse_config(direct).map_err(|problem| refuse(format!("listen: {problem}")))?,
             )),
         };
-        options.set_tls(tls.unwrap_or(if is_local(&options.config) {
-            TlsMode::Prefer
-        } else {
-            TlsMode::Require
-        }));
+        let by_place = if is_local(&options.config) { TlsMode::Prefer } else { TlsMode::Require };
+        options.set_tls(tls.unwrap_or(by_place));
         Ok(options)
     }
 

@@ -41,7 +41,7 @@ statements! {
     CheckDoubles() = "select x.id, count(*) from (select id from @.jobs union all select id from @.scheduled union all select id from @.parked union all select id from @.dead) x group by x.id having count(*) > 1 limit 100";
     CheckOrphans() = "select c.queue, c.claim, c.worker from @.claims c where not c.closed and c.took_lane <> '{}' and not exists (select 1 from @.workers w where w.id = c.worker) order by c.queue, c.claim limit 100";
     CheckMisplaced() = "select queue, lane, seq, places from @.misplaced(1000)";
-    Claim(UUID, INT4_ARRAY, INT4_ARRAY, INT4, INT8, BOOL, TEXT_ARRAY) = "select claim, queue, lane, seq, id, task, payload, attempt, deliveries, priority, enqueued_at, due_at, expires_at, extras from @.claim($1, $2, $3, $4, $5, $6, $7)";
+    Claim(UUID, INT4_ARRAY, INT4_ARRAY, INT4, INT8, BOOL, TEXT_ARRAY, BOOL) = "select claim, queue, lane, seq, id, task, payload, attempt, deliveries, priority, enqueued_at, due_at, expires_at, extras from @.claim($1, $2, $3, $4, $5, $6, $7, $8)";
     Commit() = "commit";
     CountCorrection(INT4, INT4, INT4, INT4, INT4, INT4) = "insert into @.tally (queue, removed, settled, scheduled, parked, dead) values ($1, $2, $3, $4, $5, $6)";
     DeclareQueue(TEXT) = "select queue, created from @.declare_queue($1)";
@@ -57,6 +57,7 @@ statements! {
     Peek(UUID, INT4_ARRAY, INT2_ARRAY, INT8_ARRAY) = "select place, attempt, extras, cancelled, acknowledged, label, stamp from @.peek($1, $2, $3, $4)";
     ParkedCounts() = "select waits_for, count(*) from @.parked group by waits_for order by waits_for";
     Pull(INT4, INT2_ARRAY, INT8_ARRAY, TEXT) = "select @.pull($1, $2, $3, $4)";
+    Promote(INT4) = "select moved, more, woken, next_due from @.promote($1)";
     Purge(TEXT, INT8_ARRAY) = "select @.purge($1, $2)";
     QueueNumbers() = "select id, name from @.queues";
     QueueSettings(INT4) = "select name, delivery_limit, ttl, drop_expired, max_length, drop_oldest, dead_retention, paused from @.queues where id = $1 for update";

@@ -302,14 +302,14 @@ pub(crate) type SharedStore = Arc<Store>;
 
 impl Session<'_> {
     /// Whether something is there; for the few questions that are asked before the schema is known to be.
-    pub(crate) async fn exists(&mut self, question: &str, name: &str) -> Result<bool, Fault> {
+    pub(crate) async fn exists(&self, question: &str, name: &str) -> Result<bool, Fault> {
         let Some(object) = &self.object else { return Err(Fault::Late(self.store.options.deadline)) };
         let rows = object.query_typed(question, &[(&name, tokio_postgres::types::Type::TEXT)]).await?;
         Ok(rows.first().is_some_and(|row| row.get(0)))
     }
 
     /// One number.
-    pub(crate) async fn number(&mut self, question: &str) -> Result<i64, Fault> {
+    pub(crate) async fn number(&self, question: &str) -> Result<i64, Fault> {
         let Some(object) = &self.object else { return Err(Fault::Late(self.store.options.deadline)) };
         let rows = object.query_typed(question, &[]).await?;
         Ok(rows.first().map_or(0, |row| row.get(0)))

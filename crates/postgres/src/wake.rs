@@ -305,26 +305,26 @@ async fn listen_once(store: &Store, signals: &Signals, tag: &str) -> celeriac_co
             }
             // Whatever was said before is lost.
             signals.touch(&[EVERYBODY]);
-            let mut test = 0_u64;
+            let mut testing = false;
             loop {
-                let patience = if test % 2 == 0 { SELF_TEST } else { SELF_TEST_PATIENCE };
+                let patience = if testing { SELF_TEST_PATIENCE } else { SELF_TEST };
                 match timeout(patience, heard.recv()).await {
                     Ok(Some(note)) => {
                         let (from, list) = note.split_once(':').unwrap_or(("", note.as_str()));
                         if from == tag {
                             // Our own: who waits here was told already. It proves that notifications arrive.
-                            test = 0;
+                            testing = false;
                             continue;
                         }
                         let queues: Vec<i32> =
                             list.split(',').map(|number| number.parse().unwrap_or(EVERYBODY)).collect();
                         signals.touch(&queues);
-                        test = 0;
+                        testing = false;
                     }
                     Ok(None) => return Ok(()),
-                    Err(_) if test % 2 == 0 => {
+                    Err(_) if !testing => {
                         send_test(&client, store, tag).await?;
-                        test += 1;
+                        testing = true;
                     }
                     Err(_) => return Err(late()),
                 }

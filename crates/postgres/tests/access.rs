@@ -1,5 +1,7 @@
 //! SQL from other languages, and a role with no more rights than it needs.
 
+#![expect(clippy::unwrap_used, reason = "a broken expectation is the failure that a test reports")]
+
 use celeriac_core::{
     Broker, ClaimOptions, EnqueueOptions, JobId, NewJob, Payload, QueueChange, QueueName, Settlement,
     TaskName, Verdict, WorkerId, WorkerInfo,

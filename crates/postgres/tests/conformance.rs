@@ -1,5 +1,7 @@
 //! The suite that every engine passes, and random histories on this engine and the reference, on a private server.
 
+#![expect(clippy::unwrap_used, reason = "a broken expectation is the failure that a test reports")]
+
 use std::sync::Arc;
 
 use celeriac_core::Broker;

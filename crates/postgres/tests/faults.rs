@@ -1,5 +1,7 @@
 //! Bad days of a server and of the network. After each: every job that was confirmed is done, and nothing hangs.
 
+#![expect(clippy::unwrap_used, reason = "a broken expectation is the failure that a test reports")]
+
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,8 @@
 //! Late commits, rollbacks, partial verdicts, releases and a worker that is declared dead and comes back, all at once:
 //! no job is lost, none counts twice, no stale verdict is taken.
 
+#![expect(clippy::unwrap_used, reason = "a broken expectation is the failure that a test reports")]
+
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};

@@ -109,6 +109,14 @@ impl TestServer {
         self.home.port
     }
 
+    /// What it has written to its log so far.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn log(&self) -> Result<String> {
+        fs::read_to_string(self.home.folder.join("log"))
+    }
+
     /// Stops a private server.
     ///
     /// # Errors
@@ -174,11 +182,15 @@ impl Home {
         if is_root() {
             run(Command::new("chown").arg("postgres").arg(&self.folder))?;
         }
-        run(self
-            .program("initdb")
-            .arg("-D")
-            .arg(&data)
-            .args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C"]))
+        run(self.program("initdb").arg("-D").arg(&data).args([
+            "-U",
+            "postgres",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--locale=C",
+        ]))
     }
 
     fn start(&self) -> Result<()> {
@@ -204,7 +216,9 @@ impl Home {
         }
         let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
         let end: Vec<&str> = log.lines().rev().take(5).collect();
-        Err(Error::other(format!("pg_ctl {arguments:?} failed with {status}; last lines of its log: {end:?}")))
+        Err(Error::other(format!(
+            "pg_ctl {arguments:?} failed with {status}; last lines of its log: {end:?}"
+        )))
     }
 
     /// After a kill the other processes of the server end by themselves; until then it cannot be started.
@@ -282,7 +296,9 @@ fn programs() -> Result<PathBuf> {
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).find(|folder| is_complete(folder)).ok_or_else(|| {
-        Error::other("PostgreSQL is not installed: neither /usr/lib/postgresql/*/bin nor PATH has initdb and pg_ctl")
+        Error::other(
+            "PostgreSQL is not installed: neither /usr/lib/postgresql/*/bin nor PATH has initdb and pg_ctl",
+        )
     })
 }
 
