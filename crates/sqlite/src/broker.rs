@@ -6,7 +6,7 @@ use celeriac_core::{
     BoxFuture, Broker, BulkAct, BulkOptions, Cancelled, CheckOptions, CheckReport, ClaimOptions, Claimed,
     Declared, Details, EnqueueOptions, Enqueued, Error, Filter, Holding, JobId, MaintainOptions, Maintenance,
     NewJob, Page, PageOptions, QueueChange, QueueName, Receipt, Renewal, Result, Settled, Settlement, Stats,
-    TaskInfo, WaitOptions, WorkerId, WorkerInfo,
+    TaskInfo, Verdict, WaitOptions, WorkerId, WorkerInfo,
 };
 use rusqlite::Connection;
 
@@ -133,10 +133,25 @@ impl Broker for SqliteBroker {
     }
 
     fn claim(&self, options: ClaimOptions) -> BoxFuture<'_, Result<Vec<Claimed>>> {
-        Box::pin(
-            self.writer
-                .run("claim", Durability::Volatile, move |transaction| claim::claim(transaction, &options)),
-        )
+        Box::pin(async move {
+            let worker = options.worker;
+            let (_, claimed) = self
+                .writer
+                .run_or_undo(
+                    "claim",
+                    move |transaction| Ok((worker, claim::claim(transaction, &options)?)),
+                    // Jobs that nobody knows to hold would wait for the end of the worker.
+                    |(worker, claimed)| {
+                        let releases: Vec<Settlement> = claimed
+                            .into_iter()
+                            .map(|job| Settlement { receipt: job.receipt, verdict: Verdict::Release })
+                            .collect();
+                        Box::new(move |transaction| settle::settle(transaction, worker, &releases).map(drop))
+                    },
+                )
+                .await?;
+            Ok(claimed)
+        })
     }
 
     fn acknowledge(&self, worker: WorkerId, receipts: Vec<Receipt>) -> BoxFuture<'_, Result<Vec<Holding>>> {

@@ -70,20 +70,22 @@ fn expire_waiting(
     done: &mut Maintenance,
 ) -> Result<(), Fault> {
     let now = transaction.now.as_micros();
-    let keys: Vec<i64> = transaction
-        .connection
-        .prepare_cached("select key from jobs where expires_at <= ?1 order by expires_at")?
-        .query_map([now], |row| row.get(0))?
-        .collect::<rusqlite::Result<_>>()?;
     let mut ready = Vec::new();
-    for key in keys {
-        // A job that a worker holds has started in time.
-        if transaction.queue(parts(key).0)?.is_ready(key) {
-            ready.push(key);
-        }
-        if ready.len() == limit {
-            done.more = true;
-            break;
+    {
+        let connection = transaction.connection;
+        let mut statement =
+            connection.prepare_cached("select key from jobs where expires_at <= ?1 order by expires_at")?;
+        let mut expired = statement.query([now])?;
+        while let Some(row) = expired.next()? {
+            if ready.len() == limit {
+                done.more = true;
+                break;
+            }
+            let key = row.get(0)?;
+            // A job that a worker holds has started in time.
+            if transaction.queue(parts(key).0)?.is_ready(key) {
+                ready.push(key);
+            }
         }
     }
     for key in ready {

@@ -57,15 +57,22 @@ trait Request: Send {
     fn durability(&self) -> Durability;
     /// May run again after a rollback.
     fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), Fault>;
-    fn answer(self: Box<Self>, outcome: Result<()>);
+    /// Whether the caller has given up. Nothing is done for it then.
+    fn is_abandoned(&self) -> bool;
+    /// Answers the caller. If that has just given up, gives what must be done about it.
+    fn answer(self: Box<Self>, outcome: Result<()>) -> Option<Box<dyn Request>>;
     fn operation(&self) -> &'static str;
 }
+
+/// Makes the work that takes back what was done for a caller that is gone.
+type Undo<T> = fn(T) -> Box<dyn FnMut(&mut Transaction<'_>) -> Result<(), Fault> + Send>;
 
 struct Work<T, F> {
     operation: &'static str,
     durability: Durability,
     work: F,
     value: Option<T>,
+    undo: Option<Undo<T>>,
     reply: oneshot::Sender<Result<T>>,
 }
 
@@ -83,11 +90,18 @@ where
         Ok(())
     }
 
-    fn answer(self: Box<Self>, outcome: Result<()>) {
+    fn is_abandoned(&self) -> bool {
+        self.reply.is_closed()
+    }
+
+    fn answer(self: Box<Self>, outcome: Result<()>) -> Option<Box<dyn Request>> {
         let lost = || Error::corrupt("a request", "it was answered without a result");
-        let Self { value, reply, .. } = *self;
-        // A caller that gave up has dropped the other end.
-        let _ = reply.send(outcome.and_then(|()| value.ok_or_else(lost)));
+        let Self { value, reply, undo, .. } = *self;
+        let unheard = reply.send(outcome.and_then(|()| value.ok_or_else(lost))).err()?.ok()?;
+        // Nobody hears of this answer: the answer to the undoing is not waited for either.
+        let (reply, _) = oneshot::channel();
+        let (operation, durability) = ("take back what nobody heard of", Durability::Volatile);
+        Some(Box::new(Work { operation, durability, work: undo?(unheard), value: None, undo: None, reply }))
     }
 
     fn operation(&self) -> &'static str {
@@ -137,13 +151,32 @@ impl Writer {
         F: FnMut(&mut Transaction<'_>) -> Result<T, Fault> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let request = Box::new(Work { operation, durability, work, value: None, reply });
+        self.send(Work { operation, durability, work, value: None, undo: None, reply }, answer).await
+    }
+
+    /// As [`Writer::run`] for work that must not stay done if its caller has given up meanwhile.
+    pub(crate) async fn run_or_undo<T, F>(&self, operation: &'static str, work: F, undo: Undo<T>) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Transaction<'_>) -> Result<T, Fault> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let durability = Durability::Volatile;
+        self.send(Work { operation, durability, work, value: None, undo: Some(undo), reply }, answer).await
+    }
+
+    async fn send<T, F>(&self, work: Work<T, F>, answer: oneshot::Receiver<Result<T>>) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Transaction<'_>) -> Result<T, Fault> + Send + 'static,
+    {
+        let operation = work.operation;
         let gone = || Error::Unavailable {
             store: self.store.to_string(),
             operation,
             source: "the writer thread has ended".into(),
         };
-        self.requests.as_ref().ok_or_else(gone)?.send(request).map_err(|_| gone())?;
+        self.requests.as_ref().ok_or_else(gone)?.send(Box::new(work)).map_err(|_| gone())?;
         match tokio::time::timeout(self.deadline, answer).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(gone()),
@@ -183,6 +216,10 @@ impl Session {
             let mut group = vec![first];
             gather(inbox, &mut group, last_group);
             last_group = group.len();
+            group.retain(|request| !request.is_abandoned());
+            if group.is_empty() {
+                continue;
+            }
             let mut outcomes = self.attempt(&mut group);
             if outcomes.is_err() && group.len() > 1 {
                 // One of them has spoilt the transaction; alone, only the culprit fails.
@@ -205,9 +242,13 @@ impl Session {
         // is fastest at its full length.
     }
 
-    fn answer(&self, request: Box<dyn Request>, outcome: Result<(), Fault>) {
+    fn answer(&mut self, request: Box<dyn Request>, outcome: Result<(), Fault>) {
         let operation = request.operation();
-        request.answer(outcome.map_err(|fault| fault.into_error(&self.store, operation)));
+        let outcome = outcome.map_err(|fault| fault.into_error(&self.store, operation));
+        if let Some(undo) = request.answer(outcome) {
+            // Should this fail too, the end of the worker's lease takes it back.
+            let _ = self.attempt(&mut [undo]);
+        }
     }
 
     /// Runs a group in one transaction. `Err` means that nothing of it was stored; the inner errors are of
