@@ -19,7 +19,7 @@ async fn a_killed_worker_loses_nothing() {
     let calls = (0..JOBS).map(|_| call("record", &json!({"millis": 5})));
     let stored: BTreeSet<JobId> =
         client.enqueue_all(calls).await.unwrap().into_iter().map(|stored| stored.id()).collect();
-    let victim = site.start_worker("--concurrency 8 --prefetch 64");
+    let victim = site.start_worker("--concurrency 8 --prefetch 64 --lease 2s");
     let dead = victim.id();
     let survivor = site.start_worker("--concurrency 8 --prefetch 64");
     site.ledger_until("the victim at work", |ledger| {
@@ -67,7 +67,7 @@ async fn a_poison_job_does_not_harm_its_neighbours() {
     // What a service manager does: start it again.
     let mut deaths = 0;
     loop {
-        let mut worker = site.start_worker("--concurrency 8 --prefetch 30 --lease 300ms --exit-when-empty");
+        let mut worker = site.start_worker("--concurrency 8 --prefetch 30 --lease 2s --exit-when-empty");
         let status = worker.ended().await;
         if status.success() {
             break;
@@ -96,15 +96,16 @@ async fn an_at_most_once_job_is_not_repeated() {
     let client = site.client().await;
     let broker = client.broker();
     let id = client.enqueue(call("once", &json!({"millis": 60_000}))).await.unwrap().id();
-    let victim = site.start_worker("--lease 300ms");
+    let victim = site.start_worker("--lease 1s");
     site.ledger_until("the job's start", |ledger| !ledger.is_empty()).await;
     victim.kill().await;
-    let other = site.start_worker("--lease 300ms");
+    let other = site.start_worker("");
     let details = buried(broker, id).await;
     assert_eq!(details.reason, Some(DeadReason::Interrupted));
     // The other worker is at work, and still does not touch it.
     let witness = client.enqueue(call("record", &json!({"millis": 0}))).await.unwrap().id();
     site.ledger_until("another job", |ledger| ledger.iter().any(|entry| entry.id == witness)).await;
+    drained(broker, "default").await;
     let starts = site.ledger().iter().filter(|entry| entry.id == id).count();
     assert_eq!(starts, 1);
     sound(broker).await;

@@ -10,9 +10,13 @@ use rustix::process::Signal;
 #[tokio::test]
 async fn two_producers_and_two_workers_share_a_file() {
     let site = site!();
-    // All four start on a file that does not exist yet: each may be the one that makes the schema.
-    let producers = [site.start_producer("record 1500 10 4 0"), site.start_producer("record 1500 1 16 1")];
-    let workers = [site.start_worker(""), site.start_worker("--concurrency 3 --prefetch 7")];
+    let workers = [site.start_worker("--concurrency 4"), site.start_worker("--concurrency 3 --prefetch 7")];
+    let client = site.client().await;
+    eventually("both workers", || async {
+        (client.broker().stats().await.unwrap().workers.len() == 2).then_some(())
+    })
+    .await;
+    let producers = [site.start_producer("record 1500 10 4 2"), site.start_producer("record 1500 1 16 3")];
     let mut promised = BTreeSet::new();
     for mut producer in producers {
         let status = producer.ended().await;
@@ -20,7 +24,6 @@ async fn two_producers_and_two_workers_share_a_file() {
         promised.extend(producer.output().lines().map(|line| line.parse::<JobId>().unwrap()));
     }
     assert_eq!(promised.len(), 3_000);
-    let client = site.client().await;
     let figures = drained(client.broker(), "default").await;
     assert_eq!((figures.enqueued, figures.done), (3_000, 3_000));
     assert_eq!((figures.redelivered, figures.retried, figures.dead), (0, 0, 0));
@@ -44,12 +47,21 @@ async fn two_producers_and_two_workers_share_a_file() {
 #[tokio::test]
 async fn a_store_is_made_once() {
     let site = site!();
-    let producers: Vec<_> = (0..8).map(|_| site.start_producer("record 5 1 1 0")).collect();
+    let workers: Vec<_> = (0..2).map(|_| site.start_worker("--queues other")).collect();
+    let producers: Vec<_> = (0..6).map(|_| site.start_producer("record 5 1 1 0")).collect();
     for producer in producers {
         producer.ended_well().await;
     }
     let client = site.client().await;
-    assert_eq!(figures(client.broker(), "default").await.ready, 40);
+    assert_eq!(figures(client.broker(), "default").await.ready, 30);
+    eventually("both workers", || async {
+        (client.broker().stats().await.unwrap().workers.len() == 2).then_some(())
+    })
+    .await;
+    for worker in workers {
+        worker.signal(Signal::TERM);
+        worker.ended_well().await;
+    }
     sound(client.broker()).await;
 }
 

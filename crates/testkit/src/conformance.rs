@@ -147,6 +147,7 @@ macro_rules! each_conformance_case {
                 a_verdict_clears_a_suspect
                 a_released_suspect_stays_one
                 only_the_culprit_reaches_the_delivery_limit
+                a_replayed_culprit_is_no_suspect
                 a_delivery_limit_of_one_buries_at_the_first_loss
                 suspects_keep_their_order
             }

@@ -208,6 +208,7 @@ impl Scene {
             let answer = self.broker.list(filter.clone(), page.clone()).await.unwrap();
             assert!(answer.jobs.len() <= size, "a page holds no more than was asked for");
             all.extend(answer.jobs);
+            assert!(answer.next.is_none() || answer.next != page.after, "a page leads onwards");
             page.after = answer.next;
             if page.after.is_none() {
                 return all;

@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-use celeriac_core::{Claimed, DeadReason, JobId, QueueChange, Room, Suspects, Verdict, WorkerId};
+use celeriac_core::{
+    BulkAct, Claimed, DeadReason, Filter, JobId, QueueChange, Room, Suspects, Verdict, WorkerId,
+};
 
 use super::scene::{Scene, claim_options, ids, retry};
 
@@ -106,6 +108,26 @@ pub async fn only_the_culprit_reaches_the_delivery_limit(scene: &Scene) {
     assert_eq!((details.room, details.reason), (Room::Dead, Some(DeadReason::DeliveryLimit)));
     assert_eq!((details.job.deliveries, details.job.attempt), (3, 0));
     assert_eq!(details.job.extras.history.len(), 3, "each loss is in the history");
+    scene.sound().await;
+}
+
+/// A job that is sent back from the bin has its lost deliveries forgiven: it is no suspect and has the whole limit before it.
+pub async fn a_replayed_culprit_is_no_suspect(scene: &Scene) {
+    let mut change = QueueChange::default();
+    change.delivery_limit = Some(2);
+    scene.change("default", change).await;
+    let id = lose(scene, 1).await[0];
+    let worker = scene.worker().await;
+    scene.claim_one(worker).await;
+    scene.broker.retire(worker).await.unwrap();
+    assert_eq!(scene.details(id).await.reason, Some(DeadReason::DeliveryLimit));
+    assert_eq!(scene.bulk(Filter::room(Room::Dead), BulkAct::Replay { queue: None }).await, [id]);
+    let worker = scene.worker().await;
+    let claimed = claim_without_suspects(scene, worker, 10).await;
+    assert_eq!((ids(&claimed), claimed[0].job.deliveries), (vec![id], 0));
+    scene.broker.retire(worker).await.unwrap();
+    let details = scene.details(id).await;
+    assert_eq!((details.room, details.job.deliveries), (Room::Jobs, 1));
     scene.sound().await;
 }
 
