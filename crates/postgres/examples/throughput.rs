@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use celeriac_core::{
-    Broker, ClaimOptions, EnqueueOptions, JobId, NewJob, Payload, QueueName, Settlement, TaskName, Verdict, WorkerId,
-    WorkerInfo,
+    Broker, ClaimOptions, EnqueueOptions, JobId, NewJob, Payload, QueueName, Settlement, TaskName, Verdict,
+    WorkerId, WorkerInfo,
 };
 use celeriac_postgres::{PostgresBroker, PostgresOptions};
 use tokio::task::JoinSet;
@@ -124,7 +124,9 @@ async fn engine(
         tasks.spawn(async move {
             let worker = WorkerId::from_uuid(Uuid::new_v4());
             let queues = [QueueName::default_queue()];
-            broker.register(WorkerInfo::new(worker, "bench:1", queues.clone(), Duration::from_secs(600))).await?;
+            broker
+                .register(WorkerInfo::new(worker, "bench:1", queues.clone(), Duration::from_secs(600)))
+                .await?;
             while !stop.load(Ordering::Relaxed) {
                 let claimed = broker.claim(ClaimOptions::new(worker, queues.clone(), BATCH)).await?;
                 if claimed.is_empty() {

@@ -148,7 +148,7 @@ create table @.tasks (
 );
 
 -- Changes to the figures of a queue, added and never updated, so that no two transactions wait for one another. Maintenance adds old
--- rows up into totals. What enters jobs is counted by a sequence for each queue (admitted_N), what is handed out in claims.taken.
+-- rows up into totals. What enters jobs is counted by two sequences for each queue (admitted_N, admitted64_N), what is handed out in claims.taken.
 create table @.tally (
   n           bigint generated always as identity primary key,
   queue       int not null,

@@ -19,24 +19,33 @@ begin
     execute format('create sequence @.%I', 'lane_' || queue || '_' || lane);
   end loop;
   execute format('create sequence @.%I', 'admitted_' || queue);
+  execute format('create sequence @.%I', 'admitted64_' || queue);
   insert into @.totals (queue) values (queue);
 end $$;
 
 create function @.lane_sequence(q int, l int) returns regclass language sql immutable parallel safe as
 $$ select ('@.lane_' || q || '_' || l)::regclass $$;
 
--- Counts jobs into `jobs`. A sequence has no transaction: nobody waits for anybody, and a rolled back enqueue leaves the figure too
--- high until the queue is empty or checked.
+-- Counts jobs into `jobs`, by ones and by sixty-fours. A sequence has no transaction: nobody waits for anybody, and a rolled back
+-- enqueue leaves the figure too high until the queue is empty or checked.
 create function @.admit(q int, n int) returns void language plpgsql as $$
-declare s regclass := ('@.admitted_' || q)::regclass;
+declare s regclass;
 begin
-  perform nextval(s) from generate_series(1, n);
+  if n & 63 > 0 then
+    s := ('@.admitted_' || q)::regclass;
+    perform nextval(s) from generate_series(1, n & 63);
+  end if;
+  if n >= 64 then
+    s := ('@.admitted64_' || q)::regclass;
+    perform nextval(s) from generate_series(1, n >> 6);
+  end if;
 end $$;
 
 create function @.admitted(q int) returns bigint language plpgsql as $$
 declare n bigint;
 begin
-  execute format('select case when is_called then last_value else 0 end from @.%I', 'admitted_' || q) into n;
+  execute format('select (select case when is_called then last_value else 0 end from @.%I)
+    + 64 * (select case when is_called then last_value else 0 end from @.%I)', 'admitted_' || q, 'admitted64_' || q) into n;
   return n;
 end $$;
 

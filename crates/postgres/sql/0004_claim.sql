@@ -167,11 +167,12 @@ language plpgsql @pinned as $$
 declare
   s @.claims; a @.claims; todo @.claims[] := '{}'; known @.claims[]; has_suspect boolean[]; has_ready boolean[]; i int; want int := most; part int; left_over int;
   bytes bigint := max_bytes; expired boolean := false; locked boolean[] := array_fill(false, array[cardinality(qs)]); first boolean := true; again boolean := false;
-  stamp timestamptz := clock_timestamp(); own xid8; r record;
+  stamp timestamptz := clock_timestamp(); own xid8; r record; due_from timestamptz;
 begin
   perform @.require_read_committed();
   perform set_config('synchronous_commit', 'off', true);   -- the lock must not wait for the disk; a claim lost in a crash of the server is a redelivery
-  if with_due and exists (select 1 from @.scheduled y where y.due_at >= @.due_from() and y.due_at <= stamp limit 1) then
+  if with_due then due_from := @.due_from(); end if;
+  if with_due and exists (select 1 from @.scheduled y where y.due_at >= due_from and y.due_at <= stamp limit 1) then
     return query select null::bigint, 0, 0::smallint, 3::bigint, null::uuid, null::text, null::bytea, 0, 0, 0::smallint, stamp, stamp, stamp, null::bytea;
     return;
   end if;

@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use celeriac_core::{
-    Broker, ClaimOptions, EnqueueOptions, JobId, NewJob, Payload, QueueName, Settlement, TaskName, Verdict, WorkerId,
-    WorkerInfo,
+    Broker, ClaimOptions, EnqueueOptions, JobId, NewJob, Payload, QueueName, Settlement, TaskName, Verdict,
+    WorkerId, WorkerInfo,
 };
 use celeriac_postgres::{PostgresBroker, PostgresOptions};
 use celeriac_testkit::postgres::TestServer;
@@ -42,7 +42,8 @@ async fn exercise(broker: &PostgresBroker) {
     for _ in 0..3 {
         broker.enqueue(jobs(20), EnqueueOptions::default()).await.unwrap();
         broker.enqueue(jobs(1), EnqueueOptions::default()).await.unwrap();
-        let claimed = broker.claim(ClaimOptions::new(worker, [QueueName::default_queue()], 15)).await.unwrap();
+        let claimed =
+            broker.claim(ClaimOptions::new(worker, [QueueName::default_queue()], 15)).await.unwrap();
         let settle = async |from: usize, to: usize, step: usize, verdict: Verdict| {
             let verdicts = claimed[from..to]
                 .iter()
@@ -74,7 +75,11 @@ fn complaints(log: &str, schema: &str) -> Vec<String> {
         for table in large {
             let name = format!(" on {table}");
             let scanned = line.contains(&name);
-            if scanned && line.contains("Seq Scan") && !line.contains("never executed") && !line.contains("rows=0 ") {
+            if scanned
+                && line.contains("Seq Scan")
+                && !line.contains("never executed")
+                && !line.contains("rows=0 ")
+            {
                 found.push(line.trim().to_owned());
             }
             if scanned {
@@ -97,7 +102,8 @@ async fn hot_statements_use_their_keys_on_tables_of_every_size() {
     let admin = client(&server).await;
     let rows = std::env::var("CELERIAC_PLAN_ROWS").ok().and_then(|rows| rows.parse().ok()).unwrap_or(MANY);
     let schema = fresh_schema();
-    let options = PostgresOptions::from_url(&format!("{}?schema={schema}&deadline=60s", server.url())).unwrap();
+    let options =
+        PostgresOptions::from_url(&format!("{}?schema={schema}&deadline=60s", server.url())).unwrap();
     // Sessions of the first broker are made without the explanations: its set-up scans what is empty.
     drop(PostgresBroker::open(options.clone()).await.unwrap());
     admin.batch_execute(EXPLAIN).await.unwrap();
@@ -115,7 +121,12 @@ async fn hot_statements_use_their_keys_on_tables_of_every_size() {
         // What the planner knows: first nothing, then what is there.
         for analyze in [false, true] {
             if analyze {
-                quiet.batch_execute(&format!("vacuum analyze {schema}.jobs, {schema}.claims, {schema}.scheduled")).await.unwrap();
+                quiet
+                    .batch_execute(&format!(
+                        "vacuum analyze {schema}.jobs, {schema}.claims, {schema}.scheduled"
+                    ))
+                    .await
+                    .unwrap();
             }
             let before = server.log().unwrap().len();
             let broker = PostgresBroker::open(options.clone()).await.unwrap();
@@ -132,7 +143,17 @@ async fn hot_statements_use_their_keys_on_tables_of_every_size() {
 /// The complaints would be heard.
 #[test]
 fn a_bad_plan_is_seen() {
-    assert!(!complaints("  ->  Seq Scan on jobs y  (cost=0.00..1.00 rows=1 width=4) (actual rows=7 loops=1)", "s").is_empty());
-    assert!(!complaints("Index Scan using jobs_pkey on jobs y\n   Rows Removed by Filter: 5000", "s").is_empty());
-    assert!(complaints("Index Scan using jobs_pkey on jobs y\n   Rows Removed by Filter: 12", "s").is_empty());
+    assert!(
+        !complaints(
+            "  ->  Seq Scan on jobs y  (cost=0.00..1.00 rows=1 width=4) (actual rows=7 loops=1)",
+            "s"
+        )
+        .is_empty()
+    );
+    assert!(
+        !complaints("Index Scan using jobs_pkey on jobs y\n   Rows Removed by Filter: 5000", "s").is_empty()
+    );
+    assert!(
+        complaints("Index Scan using jobs_pkey on jobs y\n   Rows Removed by Filter: 12", "s").is_empty()
+    );
 }
