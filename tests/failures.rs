@@ -118,6 +118,27 @@ async fn a_payload_that_cannot_be_decoded_goes_to_the_bin() {
     sound(client.broker()).await;
 }
 
+/// A record that is damaged in the file itself stops nobody: the job goes to the bin with what is left of it.
+#[tokio::test]
+async fn a_damaged_record_holds_up_nobody() {
+    let site = site!();
+    let client = site.client().await;
+    let damaged =
+        client.enqueue(call("record", &json!({"millis": 1})).header("tenant", "7")).await.unwrap().id();
+    let neighbour = client.enqueue(call("record", &json!({"millis": 1}))).await.unwrap().id();
+    let changed = rusqlite::Connection::open(site.store())
+        .unwrap()
+        .execute("update jobs set extras = x'c1ff00' where id = ?1", [damaged.as_bytes()])
+        .unwrap();
+    assert_eq!(changed, 1);
+    site.start_worker("--exit-when-empty").ended_well().await;
+    assert!(client.job(neighbour).await.unwrap().is_none());
+    let details = buried(client.broker(), damaged).await;
+    assert_eq!((details.reason, details.job.attempt), (Some(DeadReason::Undecodable), 0));
+    assert!(details.last_error().is_some_and(|error| error.contains("damaged")));
+    sound(client.broker()).await;
+}
+
 /// A snooze is no failure.
 #[tokio::test]
 async fn a_snooze_counts_nothing() {

@@ -65,7 +65,7 @@ impl Client {
         self
     }
 
-    /// Stores a job. When this returns, the job is on the disk.
+    /// Stores a job. When this returns, the job is on the disk (unless the store is set to less: `synchronous=normal`).
     ///
     /// # Errors
     /// What was wrong with the call ([`Invalid`], [`InvalidName`], [`Arguments`]), [`PayloadTooLarge`],

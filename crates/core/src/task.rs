@@ -13,7 +13,7 @@ pub enum Delivery {
     /// Redelivered when its worker dies; the default.
     #[default]
     AtLeastOnce,
-    /// Acknowledged before it runs: never redelivered, never tried again. If its worker dies, or the
+    /// Acknowledged before it runs: never redelivered, never tried again (unless its handler itself snoozes it). If its worker dies, or the
     /// handler fails, the job ends in the dead-letter bin.
     AtMostOnce,
 }

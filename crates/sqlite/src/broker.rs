@@ -104,7 +104,14 @@ impl SqliteBroker {
         F: Fn(&Connection, celeriac_core::Timestamp) -> Result<T, Fault> + Send + 'static,
     {
         match &self.side {
-            Some(side) => side.reader.run(operation, work).await,
+            Some(side) => {
+                let work = move |connection: &Connection, now| {
+                    // One snapshot: a job on its way between two rooms is seen in one of them.
+                    let snapshot = connection.unchecked_transaction()?;
+                    work(&snapshot, now)
+                };
+                side.reader.run(operation, work).await
+            }
             None => {
                 let work = move |transaction: &mut crate::transaction::Transaction<'_>| {
                     transaction.flush()?;

@@ -2,11 +2,14 @@
 
 use std::collections::HashMap;
 
-use celeriac_core::{CheckReport, Room, Violation};
+use celeriac_core::{CheckReport, Room, Violation, WorkerId};
 use rusqlite::Connection;
+use uuid::Uuid;
 
 use crate::fault::Fault;
 use crate::inspect::{Holders, queue_name};
+use crate::lease::retire;
+use crate::settle::unadopt;
 use crate::state::{ADOPTED, QueueState, SUSPECTS, parts};
 use crate::transaction::Transaction;
 
@@ -233,25 +236,37 @@ fn list(report: &mut CheckReport, invariant: &str, detail: String) {
     }
 }
 
-/// Gives stray jobs back to their queues, ends orphaned claims and sets counters right: one write
-/// transaction, in which everything is looked at again.
+/// Takes back what workers hold that are not registered, gives stray jobs back to their queues and sets
+/// counters right: one write transaction, in which everything is looked at again.
 pub(crate) fn repair(transaction: &mut Transaction<'_>) -> Result<CheckReport, Fault> {
     transaction.flush()?;
     let mut report = check_within(transaction.connection)?;
-    let orphans: Vec<i64> = transaction
+    let gone: Vec<[u8; 16]> = transaction
         .connection
         .prepare(
-            "select claim from claims where not exists \
+            "select distinct worker from claims where not exists \
              (select 1 from workers where workers.worker = claims.worker)",
         )?
         .query_map([], |row| row.get(0))?
         .collect::<rusqlite::Result<_>>()?;
-    for claim in orphans {
-        transaction.connection.execute("delete from claims where claim = ?1", [claim])?;
+    for worker in gone {
+        // As after a lost lease: what was acknowledged must not run again.
+        retire(transaction, WorkerId::from_uuid(Uuid::from_bytes(worker)))?;
     }
+    transaction.flush()?;
     let (_, stray) = look(transaction.connection)?;
+    let mut places: HashMap<i32, Vec<i64>> = HashMap::new();
     for key in stray {
-        transaction.queue_mut(parts(key).0)?.give_back([key]);
+        let (queue, lane, _) = parts(key);
+        if lane < ADOPTED {
+            places.entry(queue).or_default().push(key);
+        } else {
+            // No claim looks for holes there.
+            unadopt(transaction, queue, key)?;
+        }
+    }
+    for (queue, keys) in places {
+        transaction.queue_mut(queue)?.give_back(keys);
     }
     transaction.flush()?;
     recount(transaction)?;

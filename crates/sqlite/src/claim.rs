@@ -6,7 +6,7 @@ use rusqlite::{OptionalExtension, params};
 use crate::enqueue::no_such_queue;
 use crate::fault::Fault;
 use crate::maintain::promote_due;
-use crate::room::{JobRow, count_ready_gone, delete_job, delete_parked, expire, insert_job};
+use crate::room::{JobRow, bury_damaged, count_ready_gone, delete_job, delete_parked, expire, insert_job};
 use crate::state::{ADOPTED, Range, SUSPECTS, as_ranges, key, parts, range_bytes, ranges};
 use crate::transaction::Transaction;
 
@@ -142,7 +142,7 @@ fn adopt(
                 if !budget.fits(&job) {
                     break;
                 }
-                if !job.is_expired(transaction.now) {
+                if job.is_readable() && !job.is_expired(transaction.now) {
                     budget.spend(&job);
                 }
                 rows.push((row.get(0)?, job));
@@ -152,6 +152,10 @@ fn adopt(
             delete_parked(transaction, queue, parked)?;
             if job.is_expired(transaction.now) {
                 expire(transaction, queue, &job)?;
+                continue;
+            }
+            if !job.is_readable() {
+                bury_damaged(transaction, queue, job)?;
                 continue;
             }
             let key = insert_job(transaction, queue, ADOPTED, &job)?;
@@ -233,7 +237,9 @@ fn scan(
             };
             let key: i64 = row.get(0)?;
             let job = JobRow::read(row, 1)?;
-            let out = job.is_expired(now) || (cancelling && transaction.take_cancellation(&job.id)?);
+            let out = job.is_expired(now)
+                || !job.is_readable()
+                || (cancelling && transaction.take_cancellation(&job.id)?);
             if out {
                 set_aside.push((key, job));
             } else {
@@ -252,6 +258,8 @@ fn scan(
         count_ready_gone(transaction, key)?;
         if job.is_expired(now) {
             expire(transaction, queue, &job)?;
+        } else if !job.is_readable() {
+            bury_damaged(transaction, queue, job)?;
         } else {
             transaction.queue_mut(queue)?.counts.cancelled += 1;
         }

@@ -8,7 +8,8 @@ use rusqlite::{OptionalExtension, params};
 use crate::fault::Fault;
 use crate::lease::rescue_dead;
 use crate::room::{
-    JobRow, count_ready_gone, delete_job, delete_parked, delete_scheduled, expire, place_job, write_jobs,
+    JobRow, bury_damaged, count_ready_gone, delete_job, delete_parked, delete_scheduled, expire, place_job,
+    write_jobs,
 };
 use crate::state::parts;
 use crate::transaction::Transaction;
@@ -48,6 +49,10 @@ pub(crate) fn promote_due(transaction: &mut Transaction<'_>, limit: usize) -> Re
     let mut placed = Vec::with_capacity(due.len());
     for (key, queue, row) in &due {
         delete_scheduled(transaction, *queue, *key)?;
+        if !row.is_readable() {
+            bury_damaged(transaction, *queue, row.clone())?;
+            continue;
+        }
         placed.push((place_job(transaction, *queue, row.priority)?, row));
     }
     write_jobs(transaction, &placed)?;
@@ -126,12 +131,13 @@ fn prune(transaction: &mut Transaction<'_>, limit: usize, done: &mut Maintenance
     let now = transaction.now.as_micros();
     let bound = i64::try_from(limit).unwrap_or(i64::MAX);
     let old = now.saturating_sub(i64::try_from(REMEMBER.as_micros()).unwrap_or(i64::MAX));
-    transaction
+    let forgotten = transaction
         .connection
         .prepare_cached(
             "delete from remembered where id in (select id from remembered where at < ?1 limit ?2)",
         )?
         .execute(params![old, bound])?;
+    done.more |= forgotten == limit;
     transaction
         .connection
         .prepare_cached("delete from cancellations where not exists (select 1 from jobs where jobs.id = cancellations.id)")?

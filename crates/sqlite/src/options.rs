@@ -12,8 +12,8 @@ pub struct SqliteOptions {
     pub place: Place,
     /// When a commit counts as done. Default [`Synchronous::Full`].
     pub synchronous: Synchronous,
-    /// How long any call may take. Default 30 s: longer than any sane disk stalls, short enough that a caller
-    /// learns of a lost disk.
+    /// How long any call but a check may take. Default 30 s: longer than any sane disk stalls, short enough
+    /// that a caller learns of a lost disk.
     pub deadline: Duration,
     /// How long a write waits for another process's transaction. Default 10 s.
     pub busy_timeout: Duration,
@@ -67,7 +67,14 @@ impl SqliteOptions {
     /// # Errors
     /// [`Error::UnsupportedUrl`] names the part that is wrong and what is allowed.
     pub fn from_url(url: &str) -> Result<Self> {
-        let refuse = |problem: String| Error::UnsupportedUrl { url: url.to_owned(), problem };
+        let refuse = |problem: String| {
+            // Neither options nor the rest of a foreign URL are shown: there may be a password in them.
+            let shown = match url.split_once('?').map_or(url, |(place, _)| place) {
+                place if place.starts_with("sqlite:") => place,
+                other => other.split_once(':').map_or("", |(scheme, _)| scheme),
+            };
+            Error::UnsupportedUrl { url: format!("{shown}…"), problem }
+        };
         let rest = url
             .strip_prefix("sqlite:")
             .ok_or_else(|| refuse("it does not start with sqlite:, as in sqlite:jobs.db".to_owned()))?;
@@ -139,6 +146,10 @@ mod tests {
         ] {
             let error = SqliteOptions::from_url(url).unwrap_err().to_string();
             assert!(error.contains(part), "{url} gave {error}");
+        }
+        for url in ["sqlite:a.db?password=secret", "postgres://me:secret@host/db"] {
+            let error = SqliteOptions::from_url(url).unwrap_err().to_string();
+            assert!(!error.contains("secret"), "{error}");
         }
     }
 }

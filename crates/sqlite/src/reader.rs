@@ -1,5 +1,6 @@
 //! A thread that reads, on a connection of its own: looking never waits behind writing, and the other way round.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
@@ -37,7 +38,8 @@ impl Reader {
             .name(name.to_owned())
             .spawn(move || {
                 while let Ok(job) = inbox.recv() {
-                    job(&connection, clock.now());
+                    // A panic answers its own caller, by the end of the channel, and nobody else.
+                    let _ = catch_unwind(AssertUnwindSafe(|| job(&connection, clock.now())));
                 }
             })
             .map_err(|error| Error::Unavailable {
@@ -57,6 +59,10 @@ impl Reader {
         let (reply, answer) = oneshot::channel();
         let store = Arc::clone(&self.store);
         let job: Job = Box::new(move |connection, now| {
+            // Nobody waits any more, and whoever is next does.
+            if reply.is_closed() {
+                return;
+            }
             let result = work(connection, now).map_err(|fault| fault.into_error(&store, operation));
             // A caller that gave up has dropped the other end.
             let _ = reply.send(result);

@@ -76,6 +76,13 @@ impl JobRow {
         self.record(Attempt::new(now, self.attempt.max(1), worker, failure));
     }
 
+    /// Whether a worker could be given it. Only damage to the file makes it otherwise.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.priority <= Priority::HIGHEST.get()
+            && TaskName::new(&self.task).is_ok()
+            && (self.extras.is_empty() || Extras::from_bytes(&self.extras).is_ok())
+    }
+
     pub(crate) fn is_expired(&self, now: Timestamp) -> bool {
         self.expires_at.is_some_and(|at| at <= now.as_micros())
     }
@@ -269,6 +276,17 @@ pub(crate) fn bury(
             reason.as_str(),
         ])?;
     Ok(())
+}
+
+/// Moves a job that cannot be read to the bin, with what is left of it: in its queue every claim would fail on it.
+pub(crate) fn bury_damaged(
+    transaction: &mut Transaction<'_>,
+    queue: i32,
+    mut row: JobRow,
+) -> Result<(), Fault> {
+    let damage = "its record in the store is damaged; policy, headers and history are lost";
+    row.fail(transaction.now, "", Failure::new(AttemptKind::Undecodable, damage));
+    bury(transaction, queue, &row, DeadReason::Undecodable)
 }
 
 /// What the queue's setting says about a job that was not started in time.

@@ -155,7 +155,9 @@ create index remembered_at on remembered (at);
 /// Creates the schema, or takes it to [`VERSION`], under the write lock: of several programs one does it and
 /// the others find it done.
 pub(crate) fn migrate(connection: &mut Connection, store: &str) -> Result<(), Fault> {
-    if version(connection, store)? == VERSION {
+    // One snapshot: between two looks another program may have made the schema, and then neither is true.
+    let seen = version(&*connection.transaction()?, store)?;
+    if seen == VERSION {
         return Ok(());
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;

@@ -124,7 +124,7 @@ fn give_back(transaction: &mut Transaction<'_>, queue: i32, keys: &[i64]) -> Res
 }
 
 /// Gives back a job that was parked before: it goes behind the others of its priority.
-fn unadopt(transaction: &mut Transaction<'_>, queue: i32, key: i64) -> Result<(), Fault> {
+pub(crate) fn unadopt(transaction: &mut Transaction<'_>, queue: i32, key: i64) -> Result<(), Fault> {
     if let Some(row) = take_job(transaction, key)? {
         insert_job(transaction, queue, row.priority, &row)?;
     }

@@ -107,7 +107,8 @@ impl QueueState {
     /// Whether a job at `key` could be claimed.
     pub(crate) fn is_ready(&self, key: i64) -> bool {
         let (_, lane, seq) = parts(key);
-        seq > self.lanes[lane as usize].cursor
+        // A damaged key may name a lane that there is not.
+        self.lanes.get(usize::from(lane)).is_some_and(|lane| seq > lane.cursor)
             || self.holes.iter().any(|hole| (hole.low..=hole.high).contains(&key))
     }
 

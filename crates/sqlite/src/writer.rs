@@ -127,6 +127,7 @@ impl Writer {
             store: Arc::clone(&store),
             clock,
             wake,
+            undone: Vec::new(),
         };
         let thread = std::thread::Builder::new()
             .name("celeriac-sqlite".to_owned())
@@ -165,7 +166,7 @@ impl Writer {
         self.send(Work { operation, durability, work, value: None, undo: Some(undo), reply }, answer).await
     }
 
-    async fn send<T, F>(&self, work: Work<T, F>, answer: oneshot::Receiver<Result<T>>) -> Result<T>
+    async fn send<T, F>(&self, work: Work<T, F>, mut answer: oneshot::Receiver<Result<T>>) -> Result<T>
     where
         T: Send + 'static,
         F: FnMut(&mut Transaction<'_>) -> Result<T, Fault> + Send + 'static,
@@ -177,11 +178,16 @@ impl Writer {
             source: "the writer thread has ended".into(),
         };
         self.requests.as_ref().ok_or_else(gone)?.send(Box::new(work)).map_err(|_| gone())?;
-        match tokio::time::timeout(self.deadline, answer).await {
+        match tokio::time::timeout(self.deadline, &mut answer).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(gone()),
             Err(_) => {
-                Err(Error::DeadlinePassed { store: self.store.to_string(), operation, after: self.deadline })
+                // One that came in the last moment counts: the thread takes it for heard, and undoes nothing.
+                answer.close();
+                answer.try_recv().unwrap_or_else(|_| {
+                    let store = self.store.to_string();
+                    Err(Error::DeadlinePassed { store, operation, after: self.deadline })
+                })
             }
         }
     }
@@ -207,6 +213,8 @@ struct Session {
     store: Arc<str>,
     clock: Arc<Clock>,
     wake: Arc<Wake>,
+    /// What must be taken back, and could not be yet.
+    undone: Vec<Box<dyn Request>>,
 }
 
 impl Session {
@@ -216,6 +224,7 @@ impl Session {
             let mut group = vec![first];
             gather(inbox, &mut group, last_group);
             last_group = group.len();
+            self.undo_again();
             group.retain(|request| !request.is_abandoned());
             if group.is_empty() {
                 continue;
@@ -224,6 +233,10 @@ impl Session {
             if outcomes.is_err() && group.len() > 1 {
                 // One of them has spoilt the transaction; alone, only the culprit fails.
                 for mut request in group.drain(..) {
+                    // Each try may wait for another process's lock, so callers give up meanwhile.
+                    if request.is_abandoned() {
+                        continue;
+                    }
                     let alone = std::slice::from_mut(&mut request);
                     let outcome = self.attempt(alone).map_or_else(Err, |mut outcomes| outcomes.remove(0));
                     self.answer(request, outcome);
@@ -246,8 +259,18 @@ impl Session {
         let operation = request.operation();
         let outcome = outcome.map_err(|fault| fault.into_error(&self.store, operation));
         if let Some(undo) = request.answer(outcome) {
-            // Should this fail too, the end of the worker's lease takes it back.
-            let _ = self.attempt(&mut [undo]);
+            self.undone.push(undo);
+            self.undo_again();
+        }
+    }
+
+    /// Takes back what nobody heard of. What the store refuses now is tried again before the next group: a worker
+    /// must not claim anew while it holds jobs that it does not know of.
+    fn undo_again(&mut self) {
+        for mut undo in std::mem::take(&mut self.undone) {
+            if self.attempt(std::slice::from_mut(&mut undo)).is_err() {
+                self.undone.push(undo);
+            }
         }
     }
 

@@ -34,6 +34,11 @@ pub(crate) async fn deliver(session: &Session, index: usize, mut claimed: Claime
     };
     let slot = session.slot(index);
     let token = slot.begin(session, claimed.job.id);
+    if token.is_cancelled() {
+        // Told to stop between the buffer and here: a handler that never waits would run to its end.
+        slot.end();
+        return Some(finish(&claimed, Verdict::Release, None));
+    }
     if registered.spec.delivery == Delivery::AtMostOnce {
         match acknowledge(session, &claimed, &token).await {
             Acknowledged::Yes => {}

@@ -11,6 +11,8 @@ use std::time::Duration;
 use celeriac_core::{Delivery, Priority, QueueName, RetryPolicy, TaskName, TaskSpec};
 use serde::de::DeserializeOwned;
 pub use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use tokio::task::spawn_blocking;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::abandoned::Running;
 use crate::definition::TaskFuture;
@@ -280,9 +282,10 @@ pub fn asynchronous<F: Future<Output = Result<(), TaskError>> + Send + 'static>(
 /// A panic goes on in the caller, so that both kinds of handler look alike to the worker.
 pub fn blocking<F: FnOnce() -> Result<(), TaskError> + Send + 'static>(handler: F) -> TaskFuture {
     Box::pin(async move {
-        // If this future is dropped, the handler goes on; the worker counts those.
+        // If this future is dropped, the handler goes on; the worker counts those. One that still waits for a
+        // thread never starts: its job may be another worker's by then.
         let mut running = Running::new();
-        let ended = tokio::task::spawn_blocking(|| catch(handler)).await;
+        let ended = AbortOnDropHandle::new(spawn_blocking(|| catch(handler))).await;
         running.finished();
         match ended {
             Ok(Ok(result)) => result,

@@ -1,6 +1,7 @@
 use std::collections::HashSet;
 use std::future::Future;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::thread;
@@ -34,15 +35,21 @@ impl LeaseKeeper {
         let (end, ended) = oneshot::channel::<()>();
         let stopped = stop.clone();
         thread::Builder::new().name("celeriac-lease".to_owned()).spawn(move || {
-            runtime.block_on(async {
-                let renewing = pin!(renew(&session, registered));
-                let listening = pin!(listen(&session));
-                tokio::select! {
-                    () = renewing => {}
-                    () = listening => {}
-                    () = stopped.cancelled() => {}
-                }
+            let keeping = AssertUnwindSafe(|| {
+                runtime.block_on(async {
+                    let renewing = pin!(renew(&session, registered));
+                    let listening = pin!(listen(&session));
+                    tokio::select! {
+                        () = renewing => {}
+                        () = listening => {}
+                        () = stopped.cancelled() => {}
+                    }
+                });
             });
+            if catch_unwind(keeping).is_err() {
+                // Nobody renews any more: others are about to get the jobs.
+                session.lose("the thread that renews it failed");
+            }
             drop(session);
             drop(end);
         })?;

@@ -68,7 +68,7 @@ impl Shares {
         }
         let mut counts = vec![0_u32; self.queues.len()];
         for claimed in given {
-            // A parked job may come from a queue that this worker does not serve.
+            // A store that gives a job of another queue is at fault; the shares know nothing of that queue.
             if let Some(place) = self.queues.iter().position(|queue| queue.name == claimed.job.queue) {
                 counts[place] += 1;
             }
