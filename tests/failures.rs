@@ -1,6 +1,6 @@
 //! Handlers that fail in every way, run by a real worker: each row of the design's table that a handler can cause.
 
-use celeriac::core::{AttemptKind, Call, DeadReason, JobId, Room, TaskName, TaskSpec};
+use celeriac::core::{AttemptKind, Call, CheckOptions, DeadReason, JobId, Room, TaskName, TaskSpec};
 use celeriac_tests::{Event, Site, buried, call, drained, eventually, figures, site, sound};
 use rustix::process::Signal;
 use serde_json::json;
@@ -121,21 +121,42 @@ async fn a_payload_that_cannot_be_decoded_goes_to_the_bin() {
 /// A record that is damaged in the file itself stops nobody: the job goes to the bin with what is left of it.
 #[tokio::test]
 async fn a_damaged_record_holds_up_nobody() {
+    let damages = [
+        "update jobs set extras = x'c1ff00' where id = ?1",
+        "update jobs set extras = 'text' where id = ?1",
+        "update jobs set attempt = -5 where id = ?1",
+        "update jobs set attempt = 9999999999999 where id = ?1",
+        "update jobs set deliveries = 'abc' where id = ?1",
+        "update jobs set payload = 'text' where id = ?1",
+        "update jobs set priority = 99 where id = ?1",
+        "update jobs set task = '' where id = ?1",
+    ];
     let site = site!();
     let client = site.client().await;
-    let damaged =
-        client.enqueue(call("record", &json!({"millis": 1})).header("tenant", "7")).await.unwrap().id();
-    let neighbour = client.enqueue(call("record", &json!({"millis": 1}))).await.unwrap().id();
-    let changed = rusqlite::Connection::open(site.store())
-        .unwrap()
-        .execute("update jobs set extras = x'c1ff00' where id = ?1", [damaged.as_bytes()])
-        .unwrap();
-    assert_eq!(changed, 1);
+    let mut damaged = Vec::new();
+    let mut neighbours = Vec::new();
+    for damage in damages {
+        let record = || call("record", &json!({"millis": 1}));
+        damaged.push((damage, client.enqueue(record().header("tenant", "7")).await.unwrap().id()));
+        neighbours.push(client.enqueue(record()).await.unwrap().id());
+    }
+    {
+        let file = rusqlite::Connection::open(site.store()).unwrap();
+        for (damage, id) in &damaged {
+            assert_eq!(file.execute(damage, [id.as_bytes()]).unwrap(), 1);
+        }
+    }
+    let before = client.broker().check(CheckOptions::default()).await.unwrap();
+    assert!(!before.violations.is_empty(), "damage is reported");
     site.start_worker("--exit-when-empty").ended_well().await;
-    assert!(client.job(neighbour).await.unwrap().is_none());
-    let details = buried(client.broker(), damaged).await;
-    assert_eq!((details.reason, details.job.attempt), (Some(DeadReason::Undecodable), 0));
-    assert!(details.last_error().is_some_and(|error| error.contains("damaged")));
+    for id in neighbours {
+        assert!(client.job(id).await.unwrap().is_none(), "a neighbour did not run");
+    }
+    for (damage, id) in damaged {
+        let details = buried(client.broker(), id).await;
+        assert_eq!(details.reason, Some(DeadReason::Undecodable), "{damage}");
+        assert!(details.last_error().is_some_and(|error| error.contains("damaged")), "{damage}");
+    }
     sound(client.broker()).await;
 }
 

@@ -97,13 +97,17 @@ async fn a_second_signal_stops_now() {
 async fn an_idle_worker_stops() {
     let site = site!();
     let client = site.client().await;
-    let worker = site.start_worker("");
-    eventually("the worker", || async {
-        (client.broker().stats().await.unwrap().workers.len() == 1).then_some(())
-    })
-    .await;
-    worker.signal(Signal::TERM);
-    worker.ended_well().await;
+    // Several times: the signal may come while the worker does not know yet that it is registered.
+    for _ in 0..5 {
+        let worker = site.start_worker("");
+        eventually("the worker", || async {
+            (client.broker().stats().await.unwrap().workers.len() == 1).then_some(())
+        })
+        .await;
+        worker.signal(Signal::TERM);
+        worker.ended_well().await;
+        assert_eq!(client.broker().stats().await.unwrap().workers, [], "it took its leave");
+    }
     site.start_worker("--exit-when-empty").ended_well().await;
     assert_eq!(client.broker().stats().await.unwrap().workers, []);
     sound(client.broker()).await;

@@ -142,7 +142,7 @@ fn adopt(
                 if !budget.fits(&job) {
                     break;
                 }
-                if job.is_readable() && !job.is_expired(transaction.now) {
+                if !job.damaged && !job.is_expired(transaction.now) {
                     budget.spend(&job);
                 }
                 rows.push((row.get(0)?, job));
@@ -154,7 +154,7 @@ fn adopt(
                 expire(transaction, queue, &job)?;
                 continue;
             }
-            if !job.is_readable() {
+            if job.damaged {
                 bury_damaged(transaction, queue, job)?;
                 continue;
             }
@@ -238,7 +238,7 @@ fn scan(
             let key: i64 = row.get(0)?;
             let job = JobRow::read(row, 1)?;
             let out = job.is_expired(now)
-                || !job.is_readable()
+                || job.damaged
                 || (cancelling && transaction.take_cancellation(&job.id)?);
             if out {
                 set_aside.push((key, job));
@@ -258,7 +258,7 @@ fn scan(
         count_ready_gone(transaction, key)?;
         if job.is_expired(now) {
             expire(transaction, queue, &job)?;
-        } else if !job.is_readable() {
+        } else if job.damaged {
             bury_damaged(transaction, queue, job)?;
         } else {
             transaction.queue_mut(queue)?.counts.cancelled += 1;

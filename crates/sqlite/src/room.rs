@@ -5,6 +5,7 @@ use celeriac_core::{
     Attempt, AttemptKind, DeadReason, Extras, Failure, Job, JobId, OnExpire, Payload, Priority, QueueName,
     TaskName, Timestamp,
 };
+use rusqlite::types::ValueRef;
 use rusqlite::{OptionalExtension, Row, Statement, ToSql, params};
 use uuid::Uuid;
 
@@ -25,11 +26,61 @@ pub(crate) struct JobRow {
     pub(crate) due_at: i64,
     pub(crate) expires_at: Option<i64>,
     pub(crate) extras: Vec<u8>,
+    /// Some columns held what no program of ours writes, and were replaced by what comes nearest.
+    pub(crate) damaged: bool,
 }
 
 impl JobRow {
     /// Reads the columns from `first` on, in the order in which every statement lists them.
+    ///
+    /// A row that was damaged in the file is salvaged: one that could not be read would stop every claim, listing
+    /// and cancellation that comes by.
     pub(crate) fn read(row: &Row<'_>, first: usize) -> rusqlite::Result<Self> {
+        match Self::read_sound(row, first) {
+            Ok(job) if job.is_sound() => Ok(job),
+            _ => Self::salvage(row, first),
+        }
+    }
+
+    fn is_sound(&self) -> bool {
+        self.priority <= Priority::HIGHEST.get()
+            && TaskName::new(&self.task).is_ok()
+            && (self.extras.is_empty() || Extras::from_bytes(&self.extras).is_ok())
+    }
+
+    fn salvage(row: &Row<'_>, first: usize) -> rusqlite::Result<Self> {
+        let bytes = |column: usize| -> rusqlite::Result<Vec<u8>> {
+            Ok(match row.get_ref(first + column)? {
+                ValueRef::Blob(bytes) | ValueRef::Text(bytes) => bytes.to_vec(),
+                _ => Vec::new(),
+            })
+        };
+        let number = |column: usize| -> rusqlite::Result<i64> {
+            Ok(row.get_ref(first + column)?.as_i64().unwrap_or(0))
+        };
+        let small = |column: usize| number(column).map(|number| u32::try_from(number).unwrap_or(0));
+        let mut id = [0; 16];
+        for (to, from) in id.iter_mut().zip(bytes(0)?) {
+            *to = from;
+        }
+        let task = String::from_utf8(bytes(1)?).ok().filter(|task| TaskName::new(task).is_ok());
+        let extras = bytes(9)?;
+        Ok(Self {
+            id,
+            task: task.unwrap_or_else(|| "damaged".to_owned()),
+            payload: bytes(2)?,
+            attempt: small(3)?,
+            deliveries: small(4)?,
+            priority: u8::try_from(number(5)?).unwrap_or(0).min(Priority::HIGHEST.get()),
+            enqueued_at: number(6)?,
+            due_at: number(7)?,
+            expires_at: None,
+            extras: if Extras::from_bytes(&extras).is_ok() { extras } else { Vec::new() },
+            damaged: true,
+        })
+    }
+
+    fn read_sound(row: &Row<'_>, first: usize) -> rusqlite::Result<Self> {
         Ok(Self {
             id: row.get(first)?,
             task: row.get(first + 1)?,
@@ -41,6 +92,7 @@ impl JobRow {
             due_at: row.get(first + 7)?,
             expires_at: row.get(first + 8)?,
             extras: row.get(first + 9)?,
+            damaged: false,
         })
     }
 
@@ -74,13 +126,6 @@ impl JobRow {
             self.attempt = self.attempt.saturating_add(1);
         }
         self.record(Attempt::new(now, self.attempt.max(1), worker, failure));
-    }
-
-    /// Whether a worker could be given it. Only damage to the file makes it otherwise.
-    pub(crate) fn is_readable(&self) -> bool {
-        self.priority <= Priority::HIGHEST.get()
-            && TaskName::new(&self.task).is_ok()
-            && (self.extras.is_empty() || Extras::from_bytes(&self.extras).is_ok())
     }
 
     pub(crate) fn is_expired(&self, now: Timestamp) -> bool {
@@ -284,7 +329,7 @@ pub(crate) fn bury_damaged(
     queue: i32,
     mut row: JobRow,
 ) -> Result<(), Fault> {
-    let damage = "its record in the store is damaged; policy, headers and history are lost";
+    let damage = "its record in the store is damaged; this is what was left of it";
     row.fail(transaction.now, "", Failure::new(AttemptKind::Undecodable, damage));
     bury(transaction, queue, &row, DeadReason::Undecodable)
 }

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use celeriac_core::{Broker, WorkerId};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -68,15 +69,20 @@ pub(crate) async fn run_session(
         session.totals.lock().unsettled += u64::try_from(left).unwrap_or(u64::MAX);
         tracing::warn!(jobs = left, "stopped with jobs in hand; the store delivers them again");
     }
-    match timeout(RETIRE_LIMIT, session.plan.broker.retire(session.id)).await {
+    retire(&*session.plan.broker, session.id).await;
+    keeper.end().await;
+    Ok(SessionEnd::Stopped)
+}
+
+/// Says farewell to the store, which need not be listening.
+pub(crate) async fn retire(broker: &dyn Broker, worker: WorkerId) {
+    match timeout(RETIRE_LIMIT, broker.retire(worker)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
             tracing::warn!("cannot retire; the lease ends by itself: {}", error.full());
         }
         Err(_) => tracing::warn!("the store did not answer the farewell; the lease ends by itself"),
     }
-    keeper.end().await;
-    Ok(SessionEnd::Stopped)
 }
 
 impl Parts {

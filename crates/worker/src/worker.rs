@@ -19,7 +19,7 @@ use crate::session::{Plan, Session};
 use crate::shutdown::Shutdown;
 use crate::state::States;
 use crate::subscription::Subscription;
-use crate::supervisor::{SessionEnd, run_session};
+use crate::supervisor::{SessionEnd, retire, run_session};
 use crate::trouble::Trouble;
 
 /// Claims jobs, runs them, and writes their verdicts back, until it is told to stop.
@@ -309,7 +309,11 @@ async fn enter(
                 }
                 Err(error) => error,
             },
-            () = shutdown.draining() => break,
+            () = shutdown.draining() => {
+                // The registration may be in the store already, and nobody would wait for its answer.
+                retire(&*plan.broker, id).await;
+                break;
+            }
         };
         if attitude == Attitude::Strict && !error.is_transient() {
             return Err(WorkerError::Store(error));
