@@ -68,7 +68,8 @@ struct FilterArguments {
     #[arg(long, value_parser = parsed::<DeadReason>)]
     reason: Option<DeadReason>,
     /// Only jobs whose last error contains this text
-    #[arg(long, value_name = "TEXT")]
+    // An empty text, such as an unset variable, would select everything where a filter was meant.
+    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     error: Option<String>,
     /// Only jobs that died longer ago than this
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, allow_hyphen_values = true)]

@@ -110,13 +110,23 @@ fn check_places(
     stray: &mut Vec<i64>,
 ) -> Result<(), Fault> {
     let held: Vec<_> = holders.ranges().collect();
-    let mut statement = connection.prepare("select key, priority from jobs order by key")?;
+    let mut statement = connection.prepare(
+        "select key, iif(typeof(priority) = 'integer' and priority between 0 and 9, priority, 0), \
+         typeof(id) = 'blob' and length(id) = 16 and typeof(task) = 'text' and task <> '' \
+         and typeof(payload) = 'blob' and typeof(extras) = 'blob' \
+         and typeof(attempt) = 'integer' and attempt between 0 and 4294967295 \
+         and typeof(deliveries) = 'integer' and deliveries between 0 and 4294967295 \
+         and typeof(priority) = 'integer' and priority between 0 and 9 from jobs order by key",
+    )?;
     let mut rows = statement.query([])?;
     let mut at = 0;
     while let Some(row) = rows.next()? {
         let key: i64 = row.get(0)?;
         let priority: u8 = row.get(1)?;
         report.jobs += 1;
+        if !row.get::<_, bool>(2)? {
+            list(report, "a job's record is sound", format!("key {key}: a claim will move it to the bin"));
+        }
         let (queue, lane, seq) = parts(key);
         let Some((state, counted)) = queues.get_mut(&queue) else {
             list(report, "a job's queue exists", format!("key {key} is of queue {queue}"));

@@ -1,6 +1,8 @@
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
-use std::path::Path;
+#[cfg(unix)]
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use celeriac_core::Error;
@@ -52,6 +54,49 @@ pub(crate) fn open(options: &SqliteOptions) -> Result<Connection, Fault> {
     connection.pragma_update(None, "wal_autocheckpoint", 4_000)?;
     connection.pragma_update(None, "foreign_keys", false)?;
     Ok(connection)
+}
+
+/// The file as it was when it was opened.
+///
+/// A file that is removed or replaced under its users goes on working for those who have it open, and for nobody
+/// else: what they store there is lost. So every call looks whether the path still leads to the same file.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenedFile {
+    path: Option<PathBuf>,
+    identity: Option<(u64, u64)>,
+}
+
+impl OpenedFile {
+    pub(crate) fn of(options: &SqliteOptions) -> Self {
+        let path = match &options.place {
+            Place::File(path) => Some(path.clone()),
+            Place::Memory => None,
+        };
+        let identity = path.as_deref().and_then(identity);
+        Self { path, identity }
+    }
+
+    /// Refuses when the path leads elsewhere by now.
+    pub(crate) fn check(&self, store: &str) -> Result<(), Error> {
+        let Some(path) = &self.path else { return Ok(()) };
+        if self.identity == identity(path) {
+            return Ok(());
+        }
+        let problem = "the file was removed or replaced while this program had it open; restart the program";
+        Err(Error::NotAStore { store: store.to_owned(), problem: problem.to_owned() })
+    }
+}
+
+#[cfg(unix)]
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let found = std::fs::metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
+}
+
+/// Other systems do not let a file be removed while it is open.
+#[cfg(not(unix))]
+fn identity(_path: &Path) -> Option<(u64, u64)> {
+    None
 }
 
 impl Synchronous {

@@ -45,6 +45,7 @@ impl Incoming {
                 due_at: 0,
                 expires_at: None,
                 extras: extras.to_bytes(),
+                damaged: false,
             },
         })
     }

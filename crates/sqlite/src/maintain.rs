@@ -49,7 +49,7 @@ pub(crate) fn promote_due(transaction: &mut Transaction<'_>, limit: usize) -> Re
     let mut placed = Vec::with_capacity(due.len());
     for (key, queue, row) in &due {
         delete_scheduled(transaction, *queue, *key)?;
-        if !row.is_readable() {
+        if row.damaged {
             bury_damaged(transaction, *queue, row.clone())?;
             continue;
         }

@@ -69,11 +69,13 @@ impl SqliteOptions {
     pub fn from_url(url: &str) -> Result<Self> {
         let refuse = |problem: String| {
             // Neither options nor the rest of a foreign URL are shown: there may be a password in them.
-            let shown = match url.split_once('?').map_or(url, |(place, _)| place) {
-                place if place.starts_with("sqlite:") => place,
-                other => other.split_once(':').map_or("", |(scheme, _)| scheme),
+            let shown = match (url.split_once('?'), url.split_once(':')) {
+                (None, Some(("sqlite", _))) => url.to_owned(),
+                (Some((place, _)), Some(("sqlite", _))) => format!("{place}?…"),
+                (_, Some((scheme, _))) => format!("{scheme}:…"),
+                (_, None) => "…".to_owned(),
             };
-            Error::UnsupportedUrl { url: format!("{shown}…"), problem }
+            Error::UnsupportedUrl { url: shown, problem }
         };
         let rest = url
             .strip_prefix("sqlite:")

@@ -10,6 +10,7 @@ use celeriac_core::{Error, Result, Timestamp};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
+use crate::connection::OpenedFile;
 use crate::fault::Fault;
 use crate::options::SqliteOptions;
 use crate::writer::Clock;
@@ -22,6 +23,7 @@ pub(crate) struct Reader {
     requests: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
     store: Arc<str>,
+    file: OpenedFile,
     deadline: Duration,
 }
 
@@ -47,7 +49,8 @@ impl Reader {
                 operation: "start a reader thread",
                 source: error.into(),
             })?;
-        Ok(Self { requests: Some(requests), thread: Some(thread), store, deadline: options.deadline })
+        let file = OpenedFile::of(options);
+        Ok(Self { requests: Some(requests), thread: Some(thread), store, file, deadline: options.deadline })
     }
 
     /// Runs `work` on the thread.
@@ -56,6 +59,7 @@ impl Reader {
         T: Send + 'static,
         F: FnOnce(&Connection, Timestamp) -> Result<T, Fault> + Send + 'static,
     {
+        self.file.check(&self.store)?;
         let (reply, answer) = oneshot::channel();
         let store = Arc::clone(&self.store);
         let job: Job = Box::new(move |connection, now| {

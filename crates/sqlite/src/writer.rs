@@ -12,6 +12,7 @@ use celeriac_core::{Error, Result, Timestamp};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
+use crate::connection::OpenedFile;
 use crate::fault::Fault;
 use crate::options::{SqliteOptions, Synchronous};
 use crate::state::Cache;
@@ -38,6 +39,7 @@ pub(crate) struct Writer {
     requests: Option<Sender<Box<dyn Request>>>,
     thread: Option<JoinHandle<()>>,
     store: Arc<str>,
+    file: OpenedFile,
     deadline: Duration,
 }
 
@@ -137,7 +139,8 @@ impl Writer {
                 operation: "start the writer thread",
                 source: error.into(),
             })?;
-        Ok(Self { requests: Some(requests), thread: Some(thread), store, deadline: options.deadline })
+        let file = OpenedFile::of(options);
+        Ok(Self { requests: Some(requests), thread: Some(thread), store, file, deadline: options.deadline })
     }
 
     /// Runs `work` in the next transaction and returns when it is committed.
@@ -172,6 +175,7 @@ impl Writer {
         F: FnMut(&mut Transaction<'_>) -> Result<T, Fault> + Send + 'static,
     {
         let operation = work.operation;
+        self.file.check(&self.store)?;
         let gone = || Error::Unavailable {
             store: self.store.to_string(),
             operation,
