@@ -55,6 +55,7 @@
 //! | SIGTERM, Ctrl-C | an orderly stop: see [`workers`](crate::book::workers) |
 //! | `kill -9`, out of memory, power cut | the lease lapses; within seconds its jobs are delivered again, one at a time |
 //! | it is paused for longer than its lease | the same; when it wakes up its verdicts match nothing, it stops its handlers, takes a new identity and goes on |
+//! | it is paused in the middle of a write to a SQLite file | it holds the file's lock: every other writer gets `Unavailable` until it continues or is killed, then all goes on |
 //! | the store is busy at its start | it tries again until it succeeds or is stopped |
 //! | the store fails while it runs | running handlers go on, verdicts are kept and written later, claims are tried again in growing pauses |
 //! | no task, two of one name, a state missing | refused at the start, with the line to add |
@@ -72,6 +73,7 @@
 //! | the disk is full | [`StoreFull`](crate::Error::StoreFull) |
 //! | the file is read-only | [`ReadOnly`](crate::Error::ReadOnly) |
 //! | another process holds the file for too long | [`Unavailable`](crate::Error::Unavailable): repeat with an id, see [`calls`](crate::book::calls) |
+//! | the file was removed or replaced while it was open | [`NotAStore`](crate::Error::NotAStore): nothing is confirmed; restart the program |
 //! | the call passes its deadline | [`DeadlinePassed`](crate::Error::DeadlinePassed): the same |
 //!
 //! # To the store
