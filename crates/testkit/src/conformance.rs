@@ -1,8 +1,8 @@
 //! What every engine must do, as tests.
 //!
-//! An engine implements [`Fixture`] and writes one line, [`conformance!`](crate::conformance), in a file of its
+//! An engine implements [`Fixture`] and writes one line, [`conformance!`](crate::conformance!), in a file of its
 //! `tests` folder. That makes a test of each case, so a failure has a name. The cases know the
-//! [`Broker`](celeriac_core::Broker) trait and nothing else, so they hold for engines that do not exist yet.
+//! [`Broker`] trait and nothing else, so they hold for engines that do not exist yet.
 //!
 //! Engines keep their own clock, so the cases use durations of zero, of hours, or short ones whose end they wait for by
 //! asking the store; no case sleeps for a guessed time.
@@ -43,7 +43,7 @@ pub trait Fixture: Send + Sync + Sized + 'static {
 /// Longer than any case takes on a busy machine, and short enough that a hang is seen.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Runs one case on a fresh store; the tests that [`conformance!`](crate::conformance) writes call it.
+/// Runs one case on a fresh store; the tests that [`conformance!`](crate::conformance!) writes call it.
 ///
 /// # Panics
 /// When the case fails, or does not end.

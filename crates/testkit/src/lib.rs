@@ -2,7 +2,7 @@
 //!
 //! * [`ReferenceBroker`]: the whole [`Broker`](celeriac_core::Broker) contract in memory, in the plainest way. It is
 //!   the model that engines are compared with, and a broker for unit tests. Nothing survives the process.
-//! * [`conformance`]: what every engine must do, as tests that an engine joins in one line.
+//! * [`mod@conformance`]: what every engine must do, as tests that an engine joins in one line.
 //! * [`model`]: random histories, run on an engine and on the reference at once.
 //! * [`postgres`]: a PostgreSQL server for tests, and [`FaultProxy`], a network that fails on request.
 //! * [`ManualClock`]: time that a test moves by hand.

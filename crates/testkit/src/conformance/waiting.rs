@@ -1,4 +1,4 @@
-//! Cases of [`Broker::wait`](celeriac_core::Broker::wait): a hint, but one that comes.
+//! Cases of [`Broker::wait`]: a hint, but one that comes.
 
 #![expect(clippy::unwrap_used, reason = "a broken expectation is the failure that a case reports")]
 
