@@ -8,8 +8,9 @@
 //! lock goes with the process, however it ends.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Error, Result};
+use std::io::{Error, ErrorKind, Result};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -57,9 +58,8 @@ impl TestServer {
         let programs = programs()?;
         let user = std::env::var("USER").unwrap_or_else(|_| "tests".to_owned());
         let folder = std::env::temp_dir().join(format!("celeriac-postgres-{user}"));
-        fs::create_dir_all(&folder)?;
-        let starting = lock_file(&folder, "starting.lock")?;
-        starting.lock()?;
+        // Held until this returns: one process starts the server, the others find it running.
+        let _starting = lock_start(&folder)?;
         let users = lock_file(&folder, "users.lock")?;
         users.lock_shared()?;
         if let Ok(port) = fs::read_to_string(folder.join("port"))
@@ -307,13 +307,36 @@ fn is_complete(folder: &Path) -> bool {
 }
 
 fn is_root() -> bool {
-    use std::os::unix::fs::MetadataExt;
     // Of the process itself: the standard library has no `geteuid`.
     fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }
 
 fn lock_file(folder: &Path, name: &str) -> Result<File> {
     OpenOptions::new().create(true).truncate(false).write(true).open(folder.join(name))
+}
+
+/// Locks the start of the shared server.
+///
+/// The watchdog of an earlier server holds the same lock while it removes the folder. Whoever waited for it then has
+/// the lock of a file that is gone, and must begin anew.
+fn lock_start(folder: &Path) -> Result<File> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let locked =
+            fs::create_dir_all(folder).and_then(|()| lock_file(folder, "starting.lock")).and_then(|file| {
+                file.lock()?;
+                let (ours, there) = (file.metadata()?, fs::metadata(folder.join("starting.lock"))?);
+                Ok((file, (ours.dev(), ours.ino()) == (there.dev(), there.ino())))
+            });
+        match locked {
+            Ok((file, true)) => return Ok(file),
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ if Instant::now() > deadline => {
+                return Err(Error::other(format!("{} is removed again and again", folder.display())));
+            }
+            _ => {}
+        }
+    }
 }
 
 fn free_port() -> Result<u16> {
