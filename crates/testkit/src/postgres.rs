@@ -246,7 +246,8 @@ impl Home {
                 exec 9>users.lock
                 if flock -xn 9; then
                     $2 "$3/pg_ctl" -D "$1/data" stop -m immediate -w >/dev/null 2>&1
-                    cd / && rm -rf "$1"
+                    # Moved away first: who comes while it is removed must not find half of it.
+                    cd / && mv "$1" "$1.removed.$$" && rm -rf "$1.removed.$$"
                     exit 0
                 fi
                 exec 9>&- 8>&-
@@ -325,8 +326,8 @@ fn lock_start(folder: &Path) -> Result<File> {
         let locked =
             fs::create_dir_all(folder).and_then(|()| lock_file(folder, "starting.lock")).and_then(|file| {
                 file.lock()?;
-                let (ours, there) = (file.metadata()?, fs::metadata(folder.join("starting.lock"))?);
-                Ok((file, (ours.dev(), ours.ino()) == (there.dev(), there.ino())))
+                let current = is_current(&file, folder)?;
+                Ok((file, current))
             });
         match locked {
             Ok((file, true)) => return Ok(file),
@@ -337,6 +338,12 @@ fn lock_start(folder: &Path) -> Result<File> {
             _ => {}
         }
     }
+}
+
+/// Whether a lock is the one that others find there.
+fn is_current(starting: &File, folder: &Path) -> Result<bool> {
+    let (ours, there) = (starting.metadata()?, fs::metadata(folder.join("starting.lock"))?);
+    Ok((ours.dev(), ours.ino()) == (there.dev(), there.ino()))
 }
 
 fn free_port() -> Result<u16> {
@@ -353,4 +360,24 @@ fn run(command: &mut Command) -> Result<()> {
         return Ok(());
     }
     Err(Error::other(format!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lock_of_a_folder_that_went_is_not_taken_for_one() {
+        let folder = std::env::temp_dir().join(format!("celeriac-lock-{}", std::process::id()));
+        let old = lock_start(&folder).unwrap();
+        assert!(is_current(&old, &folder).unwrap());
+        // What the watchdog does while it holds the lock.
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(is_current(&old, &folder).unwrap_err().kind(), ErrorKind::NotFound);
+        // The old lock is still held; a new start does not wait for it.
+        let new = lock_start(&folder).unwrap();
+        assert!(is_current(&new, &folder).unwrap());
+        assert!(!is_current(&old, &folder).unwrap());
+        fs::remove_dir_all(&folder).unwrap();
+    }
 }
