@@ -153,7 +153,11 @@ impl Store {
 
 async fn version(session: &Session<'_>, schema: &str) -> Result<i64, Fault> {
     let table = format!("\"{schema}\".migrations");
-    if !session.exists("select to_regclass($1) is not null", &table).await? {
+    // Not `to_regclass`: it answers from the session's cache, and whoever has just waited for another's migration would
+    // be told that there is no such schema. A query of the catalogue locks it, and so hears of what was committed.
+    let made = "select exists (select 1 from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace \
+                where n.nspname = $1 and c.relname = 'migrations')";
+    if !session.exists(made, schema).await? {
         return Ok(0);
     }
     session.number(&format!("select coalesce(max(version), 0) from {table}")).await
