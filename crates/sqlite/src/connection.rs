@@ -124,7 +124,7 @@ fn wait_when_busy(connection: &mut Connection, timeout: Duration) -> Result<(), 
             started = Instant::now();
         }
         let waited = started.elapsed();
-        let pause = if waited < Duration::from_millis(20) { 80 } else { 500 };
+        let pause = if waited < Duration::from_millis(20) { 40 } else { 500 };
         std::thread::sleep(Duration::from_micros(pause));
         waited < timeout
     }))?;

@@ -158,7 +158,7 @@ pub(crate) fn place_job(transaction: &mut Transaction<'_>, queue: i32, lane: u8)
 }
 
 macro_rules! insert_jobs_sql {
-    ($($more:literal),*) => {
+    ($($more:expr),*) => {
         concat!(
             "insert or fail into jobs (key, id, task, payload, attempt, deliveries, priority, enqueued_at, due_at, ",
             "expires_at, ",
@@ -168,36 +168,56 @@ macro_rules! insert_jobs_sql {
     };
 }
 
+/// Seven more rows.
+macro_rules! seven_sql {
+    () => {
+        concat!(
+            ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        )
+    };
+}
+
 const INSERT_ONE: &str = insert_jobs_sql!();
-/// Eight rows a statement: starting and ending one costs as much as writing a row. `or fail`, since a statement of
-/// several rows that can be undone by itself copies every page that it changes; a failure here undoes the whole
-/// transaction anyway.
-const INSERT_EIGHT: &str = insert_jobs_sql!(
-    ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+/// Several rows a statement: starting and ending one costs as much as writing a row. Many, since a statement of several
+/// rows with given keys can be undone by itself, and for that copies each page once before it changes it.
+const INSERT_EIGHT: &str = insert_jobs_sql!(seven_sql!());
+const INSERT_FIFTY: &str = insert_jobs_sql!(
+    seven_sql!(),
+    seven_sql!(),
+    seven_sql!(),
+    seven_sql!(),
+    seven_sql!(),
+    seven_sql!(),
+    seven_sql!()
 );
 
 /// Writes the rows of jobs that have their places.
 pub(crate) fn write_jobs(transaction: &Transaction<'_>, jobs: &[(i64, &JobRow)]) -> Result<(), Fault> {
-    let (eights, rest) = jobs.as_chunks::<8>();
-    if !eights.is_empty() {
-        let mut statement = transaction.connection.prepare_cached(INSERT_EIGHT)?;
-        for eight in eights {
-            bind_jobs(&mut statement, eight)?;
-            statement.raw_execute()?;
-        }
+    let (fifties, rest) = jobs.as_chunks::<50>();
+    write_chunks(transaction, INSERT_FIFTY, fifties)?;
+    let (eights, rest) = rest.as_chunks::<8>();
+    write_chunks(transaction, INSERT_EIGHT, eights)?;
+    write_chunks(transaction, INSERT_ONE, rest.as_chunks::<1>().0)
+}
+
+fn write_chunks<const ROWS: usize>(
+    transaction: &Transaction<'_>,
+    insert: &'static str,
+    chunks: &[[(i64, &JobRow); ROWS]],
+) -> Result<(), Fault> {
+    if chunks.is_empty() {
+        return Ok(());
     }
-    if !rest.is_empty() {
-        let mut statement = transaction.connection.prepare_cached(INSERT_ONE)?;
-        for one in rest {
-            bind_jobs(&mut statement, std::slice::from_ref(one))?;
-            statement.raw_execute()?;
-        }
+    let mut statement = transaction.connection.prepare_cached(insert)?;
+    for chunk in chunks {
+        bind_jobs(&mut statement, chunk)?;
+        statement.raw_execute()?;
     }
     Ok(())
 }

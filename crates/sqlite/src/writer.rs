@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -21,8 +21,11 @@ use crate::wake::Wake;
 
 /// At most this many requests share a commit: bounds how long the first of them waits.
 const MAX_GROUP: usize = 512;
-/// How long a group waits for callers that were part of the one before and are likely to come again.
+/// How long a group waits, at most, for callers that were part of the one before and are likely to come again.
 const REGROUP: Duration = Duration::from_micros(150);
+/// The wait is worth this part of what the last commit took: on a slow disk larger groups pay, on a fast one the
+/// callers better prepare the next group while this one is written.
+const REGROUP_SHARE: u32 = 8;
 
 /// Whether a piece of work must be on disk before it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +42,6 @@ pub(crate) struct Writer {
     requests: Option<Sender<Box<dyn Request>>>,
     thread: Option<JoinHandle<()>>,
     store: Arc<str>,
-    file: OpenedFile,
     deadline: Duration,
 }
 
@@ -61,7 +63,7 @@ trait Request: Send {
     fn run(&mut self, transaction: &mut Transaction<'_>) -> Result<(), Fault>;
     /// Whether the caller has given up. Nothing is done for it then.
     fn is_abandoned(&self) -> bool;
-    /// Answers the caller. If that has just given up, gives what must be done about it.
+    /// Answers the caller. Gives what must be done about it if that has just given up, or if nobody waits and it failed.
     fn answer(self: Box<Self>, outcome: Result<()>) -> Option<Box<dyn Request>>;
     fn operation(&self) -> &'static str;
 }
@@ -75,12 +77,13 @@ struct Work<T, F> {
     work: F,
     value: Option<T>,
     undo: Option<Undo<T>>,
-    reply: oneshot::Sender<Result<T>>,
+    /// `None` if nobody waits, which is not the same as a caller who has given up.
+    reply: Option<oneshot::Sender<Result<T>>>,
 }
 
 impl<T, F> Request for Work<T, F>
 where
-    T: Send,
+    T: Send + 'static,
     F: FnMut(&mut Transaction<'_>) -> Result<T, Fault> + Send,
 {
     fn durability(&self) -> Durability {
@@ -93,21 +96,45 @@ where
     }
 
     fn is_abandoned(&self) -> bool {
-        self.reply.is_closed()
+        self.reply.as_ref().is_some_and(oneshot::Sender::is_closed)
     }
 
     fn answer(self: Box<Self>, outcome: Result<()>) -> Option<Box<dyn Request>> {
+        if self.reply.is_none() {
+            return outcome.is_err().then_some(self as Box<dyn Request>);
+        }
         let lost = || Error::corrupt("a request", "it was answered without a result");
         let Self { value, reply, undo, .. } = *self;
-        let unheard = reply.send(outcome.and_then(|()| value.ok_or_else(lost))).err()?.ok()?;
-        // Nobody hears of this answer: the answer to the undoing is not waited for either.
-        let (reply, _) = oneshot::channel();
-        let (operation, durability) = ("take back what nobody heard of", Durability::Volatile);
-        Some(Box::new(Work { operation, durability, work: undo?(unheard), value: None, undo: None, reply }))
+        let unheard = reply?.send(outcome.and_then(|()| value.ok_or_else(lost))).err()?.ok()?;
+        Some(taking_back(undo?, unheard))
     }
 
     fn operation(&self) -> &'static str {
         self.operation
+    }
+}
+
+/// The request that undoes what nobody heard of.
+fn taking_back<T: Send + 'static>(undo: Undo<T>, unheard: T) -> Box<dyn Request> {
+    let (operation, durability) = ("take back what nobody heard of", Durability::Volatile);
+    Box::new(Work { operation, durability, work: undo(unheard), value: None, undo: None, reply: None })
+}
+
+/// The caller's side of an answer. A caller that gives up after the thread has answered, and before it has read that,
+/// has heard nothing: then this sends the undoing.
+struct Answer<'a, T: Send + 'static> {
+    receiver: oneshot::Receiver<Result<T>>,
+    undo: Option<Undo<T>>,
+    requests: &'a Sender<Box<dyn Request>>,
+}
+
+impl<T: Send + 'static> Drop for Answer<'_, T> {
+    fn drop(&mut self) {
+        self.receiver.close();
+        if let (Some(undo), Ok(Ok(unheard))) = (self.undo, self.receiver.try_recv()) {
+            // Fails only when the thread has ended; then the lease lapses.
+            let _ = self.requests.send(taking_back(undo, unheard));
+        }
     }
 }
 
@@ -127,6 +154,7 @@ impl Writer {
             synchronous: options.synchronous,
             set_to: options.synchronous,
             store: Arc::clone(&store),
+            file: OpenedFile::of(options),
             clock,
             wake,
             undone: Vec::new(),
@@ -139,8 +167,7 @@ impl Writer {
                 operation: "start the writer thread",
                 source: error.into(),
             })?;
-        let file = OpenedFile::of(options);
-        Ok(Self { requests: Some(requests), thread: Some(thread), store, file, deadline: options.deadline })
+        Ok(Self { requests: Some(requests), thread: Some(thread), store, deadline: options.deadline })
     }
 
     /// Runs `work` in the next transaction and returns when it is committed.
@@ -155,7 +182,8 @@ impl Writer {
         F: FnMut(&mut Transaction<'_>) -> Result<T, Fault> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        self.send(Work { operation, durability, work, value: None, undo: None, reply }, answer).await
+        self.send(Work { operation, durability, work, value: None, undo: None, reply: Some(reply) }, answer)
+            .await
     }
 
     /// As [`Writer::run`] for work that must not stay done if its caller has given up meanwhile.
@@ -166,29 +194,34 @@ impl Writer {
     {
         let (reply, answer) = oneshot::channel();
         let durability = Durability::Volatile;
-        self.send(Work { operation, durability, work, value: None, undo: Some(undo), reply }, answer).await
+        self.send(
+            Work { operation, durability, work, value: None, undo: Some(undo), reply: Some(reply) },
+            answer,
+        )
+        .await
     }
 
-    async fn send<T, F>(&self, work: Work<T, F>, mut answer: oneshot::Receiver<Result<T>>) -> Result<T>
+    async fn send<T, F>(&self, work: Work<T, F>, receiver: oneshot::Receiver<Result<T>>) -> Result<T>
     where
         T: Send + 'static,
         F: FnMut(&mut Transaction<'_>) -> Result<T, Fault> + Send + 'static,
     {
         let operation = work.operation;
-        self.file.check(&self.store)?;
         let gone = || Error::Unavailable {
             store: self.store.to_string(),
             operation,
             source: "the writer thread has ended".into(),
         };
-        self.requests.as_ref().ok_or_else(gone)?.send(Box::new(work)).map_err(|_| gone())?;
-        match tokio::time::timeout(self.deadline, &mut answer).await {
+        let requests = self.requests.as_ref().ok_or_else(gone)?;
+        let mut answer = Answer { receiver, undo: work.undo, requests };
+        requests.send(Box::new(work)).map_err(|_| gone())?;
+        match tokio::time::timeout(self.deadline, &mut answer.receiver).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(gone()),
             Err(_) => {
                 // One that came in the last moment counts: the thread takes it for heard, and undoes nothing.
-                answer.close();
-                answer.try_recv().unwrap_or_else(|_| {
+                answer.receiver.close();
+                answer.receiver.try_recv().unwrap_or_else(|_| {
                     let store = self.store.to_string();
                     Err(Error::DeadlinePassed { store, operation, after: self.deadline })
                 })
@@ -215,6 +248,7 @@ struct Session {
     /// What the connection is set to at the moment.
     set_to: Synchronous,
     store: Arc<str>,
+    file: OpenedFile,
     clock: Arc<Clock>,
     wake: Arc<Wake>,
     /// What must be taken back, and could not be yet.
@@ -224,16 +258,19 @@ struct Session {
 impl Session {
     fn serve(mut self, inbox: &Receiver<Box<dyn Request>>) {
         let mut last_group = 1;
+        let mut patience = Duration::ZERO;
         while let Ok(first) = inbox.recv() {
             let mut group = vec![first];
-            gather(inbox, &mut group, last_group);
+            gather(inbox, &mut group, last_group, patience);
             last_group = group.len();
+            let started = Instant::now();
             self.undo_again();
             group.retain(|request| !request.is_abandoned());
             if group.is_empty() {
                 continue;
             }
             let mut outcomes = self.attempt(&mut group);
+            patience = REGROUP.min(started.elapsed() / REGROUP_SHARE);
             if outcomes.is_err() && group.len() > 1 {
                 // One of them has spoilt the transaction; alone, only the culprit fails.
                 for mut request in group.drain(..) {
@@ -295,6 +332,8 @@ impl Session {
     }
 
     fn transact(&mut self, group: &mut [Box<dyn Request>]) -> Result<Vec<Result<(), Fault>>, Fault> {
+        // Once for the group: to look costs as much as to write a row.
+        self.file.check(&self.store)?;
         let durable = group.iter().any(|request| request.durability() == Durability::Durable);
         let wanted = if durable { self.synchronous } else { Synchronous::Normal };
         if wanted != self.set_to {
@@ -336,22 +375,23 @@ impl Session {
 
 /// Adds the requests that wait, and gives those of the last group a moment to come back: with many callers at
 /// once nearly all of them then share each commit.
-fn gather(inbox: &Receiver<Box<dyn Request>>, group: &mut Vec<Box<dyn Request>>, last_group: usize) {
+fn gather(
+    inbox: &Receiver<Box<dyn Request>>,
+    group: &mut Vec<Box<dyn Request>>,
+    last_group: usize,
+    patience: Duration,
+) {
+    let expected = last_group.min(MAX_GROUP);
+    let until = Instant::now() + patience;
     while group.len() < MAX_GROUP {
         match inbox.try_recv() {
             Ok(request) => group.push(request),
-            Err(_) => break,
-        }
-    }
-    let expected = last_group.min(MAX_GROUP);
-    if expected <= 1 {
-        return;
-    }
-    let until = Instant::now() + REGROUP;
-    while group.len() < expected {
-        match inbox.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            Ok(request) => group.push(request),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+            Err(TryRecvError::Disconnected) => return,
+            // Not asleep: each caller would have to wake this thread, which costs more than the whole wait.
+            Err(TryRecvError::Empty) if group.len() < expected && Instant::now() < until => {
+                std::thread::yield_now();
+            }
+            Err(TryRecvError::Empty) => return,
         }
     }
 }
