@@ -84,7 +84,7 @@ struct Work<T, F> {
 impl<T, F> Request for Work<T, F>
 where
     T: Send + 'static,
-    F: FnMut(&mut Transaction<'_>) -> Result<T, Fault> + Send,
+    F: FnMut(&mut Transaction<'_>) -> Result<T, Fault> + Send + 'static,
 {
     fn durability(&self) -> Durability {
         self.durability
