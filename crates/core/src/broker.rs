@@ -13,6 +13,7 @@ use crate::job::{Job, NewJob};
 use crate::name::{QueueName, TaskName};
 use crate::queue::{Declared, QueueChange};
 use crate::task::TaskInfo;
+use crate::transaction::Transactions;
 use crate::verdict::Verdict;
 
 /// A future that an object-safe trait can return.
@@ -102,6 +103,11 @@ pub trait Broker: Debug + Display + Send + Sync + 'static {
 
     /// Every task that a worker ever announced, by name.
     fn tasks(&self) -> BoxFuture<'_, Result<Vec<TaskInfo>>>;
+
+    /// How handlers write in the transaction that settles their job, if this store can do that. Default: it cannot.
+    fn transactions(&self) -> Option<&dyn Transactions> {
+        None
+    }
 
     /// Proves the store's invariants by looking at every job. Safe on a live store; as slow as the store is
     /// large.

@@ -25,6 +25,7 @@ mod queue;
 mod retry;
 mod task;
 mod time;
+mod transaction;
 mod verdict;
 
 pub use arguments::{ArgumentProblem, InvalidArguments};
@@ -47,4 +48,5 @@ pub use queue::{Declared, OnExpire, Overflow, Paused, QueueChange, QueueSettings
 pub use retry::{InvalidRetry, RetryPolicy};
 pub use task::{Delivery, ParameterInfo, TaskInfo, TaskSpec};
 pub use time::{InvalidDuration, Timestamp, format_duration, parse_duration};
+pub use transaction::{Committed, JobTransaction, TransactionHandle, Transactions};
 pub use verdict::{DeadReason, Failure, Outcome, Redelivery, Verdict, judge, max_attempts, redeliver};

@@ -5,7 +5,7 @@ use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{Ident, Result, ReturnType, Type, parse_quote};
+use syn::{Error, Ident, Result, ReturnType, Type, parse_quote};
 
 use crate::attributes::Attributes;
 use crate::function::{Function, Parameter, Run, Taken};
@@ -39,6 +39,23 @@ pub(crate) fn expand(attributes: &Attributes, function: &Function) -> Result<Tok
         Parameter::State(ty) => Some(quote_spanned!(at(ty.span())=> #private::StateKey::of::<#ty>())),
         _ => None,
     });
+    let taken_transaction = function.parameters.iter().find_map(|parameter| match parameter {
+        Parameter::Transaction(ty) => Some(ty),
+        _ => None,
+    });
+    if let Some(ty) = taken_transaction
+        && matches!(attributes.delivery, Delivery::AtMostOnce)
+    {
+        return Err(Error::new_spanned(
+            ty,
+            "delivery = \"at_most_once\" and a transaction exclude one another: one acknowledges the job before it runs, \
+             the other with what it wrote; leave the delivery out",
+        ));
+    }
+    let transaction_check =
+        taken_transaction.map(|ty| quote_spanned!(at(ty.span())=> #private::transaction::<#ty>();));
+    let in_transaction = taken_transaction
+        .map(|ty| quote_spanned!(at(ty.span())=> .in_transaction(|| #private::StateKey::of::<#ty>())));
     let file = quote_spanned!(name.span()=> ::core::file!());
     let line = quote_spanned!(name.span()=> ::core::line!());
     let summary = format!(
@@ -82,6 +99,7 @@ pub(crate) fn expand(attributes: &Attributes, function: &Function) -> Result<Tok
             const fn __celeriac_checks() {
                 #(#checks)*
                 #output_check
+                #transaction_check
             }
 
             #(#private::field! { #field_types, #types })*
@@ -115,6 +133,7 @@ pub(crate) fn expand(attributes: &Attributes, function: &Function) -> Result<Tok
                         #file,
                         #line,
                     )
+                    #in_transaction
                 }
             }
 
@@ -213,6 +232,7 @@ fn run(function: &Function, private: &TokenStream) -> TokenStream {
         Parameter::Argument { name, .. } => quote!(__celeriac_arguments.#name.0),
         Parameter::Context => quote!(::core::clone::Clone::clone(&__celeriac_context)),
         Parameter::State(ty) => quote!(__celeriac_states.hand_in::<#ty>()?),
+        Parameter::Transaction(ty) => quote!(#private::hand_in::<#ty>(&mut __celeriac_transaction)?),
     });
     // Errors about the future are to point at the function, not at the attribute.
     let place = at(name.span());
@@ -237,6 +257,8 @@ fn run(function: &Function, private: &TokenStream) -> TokenStream {
             let __celeriac_arguments: __CeleriacArguments = __celeriac_invocation.payload.decode()?;
             let __celeriac_context = __celeriac_invocation.context;
             let __celeriac_states = __celeriac_invocation.states;
+            #[allow(unused_mut)]
+            let mut __celeriac_transaction = __celeriac_invocation.transaction;
             ::core::result::Result::Ok(#future)
         }
     }

@@ -40,6 +40,8 @@ pub(crate) enum Parameter {
     Context,
     /// `State<T>`, with its `T`.
     State(Type),
+    /// The worker's transaction, with its type as it was written.
+    Transaction(Type),
 }
 
 /// How `call` takes an argument.
@@ -85,6 +87,19 @@ impl Function {
                 Ok(parameter) => parameters.push(parameter),
                 Err(error) => collect(&mut mistakes, error),
             }
+        }
+        let transactions = parameters.iter().filter_map(|parameter| match parameter {
+            Parameter::Transaction(ty) => Some(ty),
+            _ => None,
+        });
+        for second in transactions.skip(1) {
+            collect(
+                &mut mistakes,
+                Error::new_spanned(
+                    second,
+                    "a task has one transaction: the one that its verdict is written in",
+                ),
+            );
         }
         if let ReturnType::Type(_, ty) = &signature.output
             && let Some(place) = unnamed(ty.to_token_stream())
@@ -159,6 +174,16 @@ impl Parameter {
                 Some(inner) => Ok(Self::State(inner.clone())),
                 None => Err(Error::new_spanned(ty, "State needs the type that is handed in: State<MyPool>")),
             };
+        }
+        if let Some(segment) = segment.filter(|segment| segment.ident == "Transaction") {
+            if !segment.arguments.is_none() {
+                return Err(Error::new_spanned(
+                    ty,
+                    "the worker hands in a transaction that is owned: take celeriac::postgres::Transaction, which has \
+                     no parameters of its own and is used like a tokio_postgres client",
+                ));
+            }
+            return Ok(Self::Transaction(ty.clone()));
         }
         let name = match &**pat {
             Pat::Ident(ident) if ident.by_ref.is_none() && ident.subpat.is_none() => ident.ident.clone(),

@@ -45,7 +45,8 @@ use crate::function::Function;
 /// `serde::Deserialize`. An `Option<…>` may be missing in a payload, so adding one keeps stored jobs valid.
 /// Strings, paths and their boxed forms are taken by `call` as anything that converts into them.
 ///
-/// `State<T>` and `Context`, recognised by these names, are handed in by the worker and are not in the payload.
+/// `State<T>`, `Context` and `Transaction`, recognised by these names, are handed in by the worker and are not in the
+/// payload.
 ///
 /// # Result
 /// Nothing, or a `Result` whose error can be displayed. A `TaskError` may ask for more than a retry.

@@ -6,7 +6,7 @@ use celeriac_core::{
     BoxFuture, Broker, BulkAct, BulkOptions, Cancelled, CheckOptions, CheckReport, ClaimOptions, Claimed,
     Declared, Details, EnqueueOptions, Enqueued, Error, Filter, Holding, JobId, MaintainOptions, Maintenance,
     NewJob, Page, PageOptions, QueueChange, QueueName, Receipt, Renewal, Result, Room, Settled, Settlement,
-    Stats, Suspects, TaskInfo, WaitOptions, WorkerId, WorkerInfo,
+    Stats, Suspects, TaskInfo, Transactions, WaitOptions, WorkerId, WorkerInfo,
 };
 use tokio::sync::RwLock;
 use tokio::task::AbortHandle;
@@ -18,6 +18,7 @@ use crate::enqueue::Stored;
 use crate::options::{Listening, PostgresOptions};
 use crate::statement::Statement;
 use crate::store::{SharedStore, Store, micros};
+use crate::transaction::InTransaction;
 use crate::wake::{News, Notifier, Signals, listen};
 
 /// How often a wait looks by itself while no notifications arrive. With jitter, so that workers do not look in step.
@@ -31,7 +32,7 @@ pub struct PostgresBroker {
     pub(crate) store: SharedStore,
     pub(crate) signals: Arc<Signals>,
     pub(crate) notifier: Notifier,
-    pub(crate) claims: Claims,
+    pub(crate) claims: Arc<Claims>,
     /// Claims read, reconciling writes: see `claim.rs`.
     pub(crate) claiming: RwLock<()>,
     /// Marks our own notifications.
@@ -61,7 +62,7 @@ impl PostgresBroker {
             store,
             signals,
             notifier,
-            claims: Claims::default(),
+            claims: Arc::default(),
             claiming: RwLock::new(()),
             tag,
             listener: OnceLock::new(),
@@ -77,7 +78,8 @@ impl PostgresBroker {
     }
 
     /// Stores jobs in a transaction of yours: they are there after its commit, and never were after a rollback. Workers
-    /// are woken soon after the commit, without anything of ours in your transaction. It must be of the same database.
+    /// are woken soon after the commit, without anything of ours in your transaction. It must be of the same database:
+    /// one of `tokio_postgres` or `deadpool_postgres`, or the [`Transaction`](crate::Transaction) of a handler.
     ///
     /// A queue with a length limit makes its producers take turns from half the limit on, until your commit.
     ///
@@ -85,14 +87,14 @@ impl PostgresBroker {
     /// As [`Broker::enqueue`]; the transaction is then broken, as after any failed statement.
     pub async fn enqueue_in(
         &self,
-        transaction: &tokio_postgres::Transaction<'_>,
+        transaction: &impl InTransaction,
         jobs: Vec<NewJob>,
         options: EnqueueOptions,
     ) -> Result<Vec<Enqueued>> {
         if jobs.is_empty() {
             return Ok(Vec::new());
         }
-        let (stored, id) = self.store.enqueue_in(transaction, &jobs, &options).await?;
+        let (stored, id) = self.store.enqueue_in(transaction.client(), &jobs, &options).await?;
         self.notifier.wake_after(&id, &stored.queues);
         Ok(stored.answers)
     }
@@ -305,6 +307,10 @@ impl Broker for PostgresBroker {
                 })
                 .collect()
         })
+    }
+
+    fn transactions(&self) -> Option<&dyn Transactions> {
+        Some(self)
     }
 
     fn check(&self, options: CheckOptions) -> BoxFuture<'_, Result<CheckReport>> {

@@ -21,6 +21,9 @@ const PROMOTE_WITH_CLAIM: i32 = 500;
 /// A claim looks again this often at most: after expired jobs, or after a queue that another held just then.
 const LOOKS: usize = 20;
 
+/// Spent claims that one call closes at most.
+const MOST_SPENT: usize = 100;
+
 /// What this process remembers of its claims.
 #[derive(Debug, Default)]
 pub(crate) struct Claims(Mutex<State>);
@@ -29,6 +32,9 @@ pub(crate) struct Claims(Mutex<State>);
 struct State {
     /// Jobs of each claim without a verdict. At zero the claim can be closed.
     open: HashMap<ClaimId, Open>,
+    /// Claims whose last job was settled by a call that could not know it: two calls settled the rest at once. The next
+    /// call closes them, or their rows would stay until the worker ends.
+    spent: HashMap<ClaimId, Open>,
     /// Workers with a claim whose answer was lost, and when: the store may hold jobs for them that nobody runs.
     unsure: HashMap<WorkerId, Instant>,
 }
@@ -53,30 +59,40 @@ impl Claims {
         }
     }
 
-    /// The claims that these receipts bring to their end, by queue and number. Nothing is changed yet.
-    pub(crate) fn ending(&self, receipts: impl Iterator<Item = Receipt>) -> (Vec<i32>, Vec<i64>) {
+    /// The claims of a worker to close with a call that settles these receipts, by queue and number. Nothing is changed
+    /// yet.
+    pub(crate) fn ending(
+        &self,
+        worker: WorkerId,
+        receipts: impl Iterator<Item = Receipt>,
+    ) -> (Vec<i32>, Vec<i64>) {
         let mut counts: HashMap<ClaimId, usize> = HashMap::new();
         for receipt in receipts {
             *counts.entry(receipt.claim).or_default() += 1;
         }
         let state = self.state();
-        counts
-            .into_iter()
-            .filter_map(|(claim, count)| {
-                let open = state.open.get(&claim)?;
-                (open.left <= count).then_some((open.queue, claim.get()))
-            })
-            .unzip()
+        let ended = counts.into_iter().filter_map(|(claim, count)| {
+            let open = state.open.get(&claim)?;
+            (open.left <= count).then_some((open.queue, claim.get()))
+        });
+        let spent = state.spent.iter().filter(|(_, open)| open.worker == worker);
+        ended.chain(spent.map(|(claim, open)| (open.queue, claim.get())).take(MOST_SPENT)).unzip()
     }
 
-    /// Counts receipts off after their verdicts were answered.
-    pub(crate) fn settled(&self, receipts: impl Iterator<Item = Receipt>) {
+    /// Counts receipts off after their verdicts were answered. `closed`: what the same call closed.
+    pub(crate) fn settled(&self, receipts: impl Iterator<Item = Receipt>, closed: &[i64]) {
         let mut state = self.state();
+        for claim in closed {
+            state.spent.remove(&ClaimId::new(*claim));
+        }
         for receipt in receipts {
             if let Some(open) = state.open.get_mut(&receipt.claim) {
                 open.left = open.left.saturating_sub(1);
-                if open.left == 0 {
-                    state.open.remove(&receipt.claim);
+                if open.left == 0
+                    && let Some(open) = state.open.remove(&receipt.claim)
+                    && !closed.contains(&receipt.claim.get())
+                {
+                    state.spent.insert(receipt.claim, open);
                 }
             }
         }
@@ -86,6 +102,7 @@ impl Claims {
     pub(crate) fn forget(&self, worker: WorkerId) {
         let mut state = self.state();
         state.open.retain(|_, open| open.worker != worker);
+        state.spent.retain(|_, open| open.worker != worker);
         state.unsure.remove(&worker);
     }
 
@@ -230,3 +247,50 @@ impl PostgresBroker {
 
 /// The lane of jobs that come back from a dead worker.
 pub(crate) const SUSPECTS: i16 = 10;
+
+#[cfg(test)]
+mod tests {
+    use celeriac_core::{Job, JobId, Payload, Priority, QueueName, TaskName, Timestamp};
+
+    use super::*;
+
+    fn claimed(seq: i64) -> Claimed {
+        let time = Timestamp::from_micros(0);
+        let job = Job::from_columns(
+            JobId::from_uuid(Uuid::from_u128(u128::try_from(seq).unwrap())),
+            QueueName::default_queue(),
+            TaskName::new("work").unwrap(),
+            Priority::default(),
+            Payload::from_json("{}").unwrap(),
+            0,
+            0,
+            time,
+            time,
+            None,
+            celeriac_core::Extras::default(),
+        );
+        Claimed::new(job, Receipt { claim: ClaimId::new(7), queue: 3, lane: 0, seq })
+    }
+
+    #[test]
+    fn a_claim_that_two_calls_end_together_is_closed_by_the_next() {
+        let claims = Claims::default();
+        let worker = WorkerId::from_uuid(Uuid::from_u128(1));
+        let jobs = [claimed(1), claimed(2)];
+        claims.opened(worker, &jobs);
+        let receipts = jobs.map(|job| job.receipt);
+        // Both ask before either is answered.
+        for receipt in receipts {
+            assert_eq!(claims.ending(worker, [receipt].into_iter()), (vec![], vec![]));
+        }
+        for receipt in receipts {
+            claims.settled([receipt].into_iter(), &[]);
+        }
+        let other = WorkerId::from_uuid(Uuid::from_u128(2));
+        assert_eq!(claims.ending(other, std::iter::empty()), (vec![], vec![]));
+        let (queues, closed) = claims.ending(worker, std::iter::empty());
+        assert_eq!((queues, closed.as_slice()), (vec![3], [7].as_slice()));
+        claims.settled(std::iter::empty(), &closed);
+        assert_eq!(claims.ending(worker, std::iter::empty()), (vec![], vec![]));
+    }
+}

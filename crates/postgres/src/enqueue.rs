@@ -2,7 +2,7 @@ use std::time::SystemTime;
 
 use celeriac_core::{EnqueueOptions, Enqueued, Error, Extras, Idempotency, NewJob, QueueName, Result, Start};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Row, Transaction};
+use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
 use crate::fault::Fault;
@@ -93,7 +93,7 @@ impl Store {
     /// Stores jobs in a transaction of the caller. Also gives the transaction's id.
     pub(crate) async fn enqueue_in(
         &self,
-        transaction: &Transaction<'_>,
+        transaction: &Client,
         jobs: &[NewJob],
         options: &EnqueueOptions,
     ) -> Result<(Stored, String)> {
@@ -157,7 +157,7 @@ impl Store {
 }
 
 async fn run_in(
-    transaction: &Transaction<'_>,
+    transaction: &Client,
     text: &str,
     types: &[Type],
     values: &[&(dyn ToSql + Sync)],

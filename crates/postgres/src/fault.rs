@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use celeriac_core::Error;
+use celeriac_core::{Error, TaskName};
 use deadpool_postgres::{PoolError, TimeoutType};
 use tokio_postgres::error::DbError;
 
@@ -13,6 +13,8 @@ pub(crate) enum Fault {
     NoSuchQueue,
     /// `CJ002`: the queue's name, its length, its limit.
     QueueFull(String, u64, u64),
+    /// `CJ003`: the task's name, the payload's size, the limit.
+    PayloadTooLarge(String, u64, u64),
     /// `CJ004`.
     LeaseLost,
     /// `CJ010`: a verdict of the batch is stale.
@@ -54,12 +56,27 @@ impl From<tokio_postgres::Error> for Fault {
                 Self::QueueFull(told.detail().unwrap_or_default().to_owned(), length, limit)
             }
             "CJ004" => Self::LeaseLost,
+            "CJ003" => {
+                let (size, limit) = numbers(told.hint());
+                Self::PayloadTooLarge(told.detail().unwrap_or_default().to_owned(), size, limit)
+            }
             "CJ005" | "CJ006" => Self::Refused(Error::invalid(
                 told.message(),
                 told.detail().unwrap_or_default(),
                 told.hint().unwrap_or_default(),
             )),
             "CJ010" => Self::Stale,
+            "CJ011" => Self::Refused(Error::invalid(
+                "transaction",
+                "the worker's",
+                format!("{}: leave commit and rollback to the worker", told.message()),
+            )),
+            "25P02" => Self::Refused(Error::invalid(
+                "transaction",
+                "failed",
+                "one of its statements failed before, so nothing of it can be committed; return that error, or use a \
+                 savepoint",
+            )),
             _ => Self::Driver(error),
         }
     }
@@ -99,6 +116,10 @@ impl Fault {
         let store = store.to_owned();
         match self {
             Self::Refused(error) => error,
+            Self::PayloadTooLarge(task, size, limit) => match TaskName::new(task) {
+                Ok(task) => Error::PayloadTooLarge { task, size: whole(size), limit: whole(limit) },
+                Err(error) => error.into(),
+            },
             Self::Late(after) => Error::DeadlinePassed { store, operation, after },
             Self::Pool(PoolError::Timeout(TimeoutType::Wait)) => Error::Unavailable {
                 store,
@@ -153,4 +174,8 @@ fn chain(error: &tokio_postgres::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+fn whole(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
 }

@@ -19,6 +19,10 @@
 //! the database, in a schema of their own (`celeriac` unless the URL says `schema=…`), so each call is one round trip.
 //! The files in `sql/` explain each step.
 //!
+//! # In one transaction
+//!
+//! A task that takes a [`Transaction`] writes in the transaction that settles its job: both are committed, or neither is.
+//!
 //! # From other languages
 //!
 //! `select celeriac.enqueue('media', 'thumbnail', '{"path": "a.png"}')` stores a job in the caller's own transaction.
@@ -41,8 +45,10 @@ mod settle;
 mod statement;
 mod store;
 mod tls;
+mod transaction;
 mod wake;
 
 pub use broker::PostgresBroker;
 pub use migration::{grants, migration_sql};
 pub use options::{Listening, Pooler, PostgresOptions, TlsMode};
+pub use transaction::{InTransaction, Transaction};

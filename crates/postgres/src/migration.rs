@@ -14,23 +14,30 @@ struct Migration {
     parts: &'static [&'static str],
 }
 
-const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "claims ledger",
-    parts: &[
-        include_str!("../sql/0001_tables.sql"),
-        include_str!("../sql/0002_queues.sql"),
-        include_str!("../sql/0003_enqueue.sql"),
-        include_str!("../sql/0004_claim.sql"),
-        include_str!("../sql/0005_settle.sql"),
-        include_str!("../sql/0006_duties.sql"),
-        include_str!("../sql/0007_inspect.sql"),
-        "select @.declare_queue('default');\n",
-    ],
-}];
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "claims ledger",
+        parts: &[
+            include_str!("../sql/0001_tables.sql"),
+            include_str!("../sql/0002_queues.sql"),
+            include_str!("../sql/0003_enqueue.sql"),
+            include_str!("../sql/0004_claim.sql"),
+            include_str!("../sql/0005_settle.sql"),
+            include_str!("../sql/0006_duties.sql"),
+            include_str!("../sql/0007_inspect.sql"),
+            "select @.declare_queue('default');\n",
+        ],
+    },
+    Migration {
+        version: 2,
+        name: "transactions of handlers",
+        parts: &[include_str!("../sql/0008_transactions.sql")],
+    },
+];
 
 /// The newest schema that this program knows.
-const SUPPORTED: i64 = 1;
+const SUPPORTED: i64 = 2;
 
 /// How long a step waits for others who use the tables; they would wait behind it.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);

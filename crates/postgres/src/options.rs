@@ -18,6 +18,7 @@ pub struct PostgresOptions {
     pub(crate) pooler: Pooler,
     pub(crate) listening: Listening,
     pub(crate) pool_size: usize,
+    pub(crate) transactions: usize,
     pub(crate) deadline: Duration,
     pub(crate) migrate: bool,
     pub(crate) shown: String,
@@ -86,6 +87,7 @@ impl PostgresOptions {
     /// | `pooler` | `transaction` behind a pooler in that mode | `none` |
     /// | `listen` | `off`, or a direct URL for wake-ups (percent-encoded) | this URL; `off` with a pooler |
     /// | `pool_size` | connections, 1 to 1,000 | 10 |
+    /// | `transactions` | connections for handlers that take the worker's transaction, 1 to 1,000 | 10 |
     /// | `deadline` | of one call | 15s |
     /// | `migrate` | `off`: refuse an older schema instead of migrating it | `on` |
     ///
@@ -108,6 +110,7 @@ impl PostgresOptions {
             pooler: Pooler::None,
             listening: Listening::Same,
             pool_size: Self::DEFAULT_POOL_SIZE,
+            transactions: Self::DEFAULT_POOL_SIZE,
             deadline: Self::DEFAULT_DEADLINE,
             migrate: true,
             shown: shown.clone(),
@@ -129,6 +132,12 @@ impl PostgresOptions {
                     options.pool_size =
                         value.parse().ok().filter(|size| (1..=1_000).contains(size)).ok_or_else(|| {
                             refuse(format!("pool_size is {value:?}; allowed are 1 to 1000"))
+                        })?;
+                }
+                "transactions" => {
+                    options.transactions =
+                        value.parse().ok().filter(|size| (1..=1_000).contains(size)).ok_or_else(|| {
+                            refuse(format!("transactions is {value:?}; allowed are 1 to 1000"))
                         })?;
                 }
                 "deadline" => {

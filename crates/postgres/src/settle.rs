@@ -74,19 +74,24 @@ impl PostgresBroker {
         }
         let receipts: Vec<Receipt> = verdicts.iter().map(|settlement| settlement.receipt).collect();
         let all_done = verdicts.iter().all(|settlement| settlement.verdict == Verdict::Done);
-        let answers = if all_done && self.settle_done(worker, &receipts).await? {
+        let ending = self.claims.ending(worker, receipts.iter().copied());
+        let answers = if all_done && self.settle_done(worker, &receipts, &ending).await? {
             vec![Settled::Applied; verdicts.len()]
         } else {
-            self.settle_each(worker, verdicts).await?
+            self.settle_each(worker, verdicts, &ending).await?
         };
-        self.claims.settled(receipts.into_iter());
+        self.claims.settled(receipts.into_iter(), &ending.1);
         Ok(answers)
     }
 
     /// The usual batch in one round trip. `false`: nothing was changed, since one of the verdicts is stale.
-    async fn settle_done(&self, worker: WorkerId, receipts: &[Receipt]) -> Result<bool> {
+    async fn settle_done(
+        &self,
+        worker: WorkerId,
+        receipts: &[Receipt],
+        (close_queues, close_claims): &(Vec<i32>, Vec<i64>),
+    ) -> Result<bool> {
         let done = Finished::new(receipts);
-        let (close_queues, close_claims) = self.claims.ending(receipts.iter().copied());
         let worker = Uuid::from_bytes(*worker.as_bytes());
         let answer = self
             .store
@@ -103,8 +108,8 @@ impl PostgresBroker {
                     &done.single_claims,
                     &done.single_lanes,
                     &done.single_seqs,
-                    &close_queues,
-                    &close_claims,
+                    close_queues,
+                    close_claims,
                 ],
             )
             .await;
@@ -115,8 +120,12 @@ impl PostgresBroker {
         }
     }
 
-    async fn settle_each(&self, worker: WorkerId, verdicts: Vec<Settlement>) -> Result<Vec<Settled>> {
-        let receipts: Vec<Receipt> = verdicts.iter().map(|settlement| settlement.receipt).collect();
+    async fn settle_each(
+        &self,
+        worker: WorkerId,
+        verdicts: Vec<Settlement>,
+        (close_queues, close_claims): &(Vec<i32>, Vec<i64>),
+    ) -> Result<Vec<Settled>> {
         let known = self.peek(worker, &verdicts).await?;
         let count = verdicts.len();
         let mut columns = Columns::default();
@@ -124,7 +133,6 @@ impl PostgresBroker {
             columns.add(settlement, known.get(&place));
         }
         let seen_at = known.values().map(|known| known.now).max();
-        let (close_queues, close_claims) = self.claims.ending(receipts.iter().copied());
         let worker = Uuid::from_bytes(*worker.as_bytes());
         let rows = self
             .store
@@ -143,8 +151,8 @@ impl PostgresBroker {
                     &columns.attempts,
                     &columns.extras,
                     &columns.reasons,
-                    &close_queues,
-                    &close_claims,
+                    close_queues,
+                    close_claims,
                     &seen_at,
                 ],
             )

@@ -71,6 +71,7 @@ statements! {
     RetireWorker(UUID) = "update @.workers set dead = true where id = $1 returning label";
     ServerFacts() = "select current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit'), current_setting('synchronous_standby_names'), pg_is_in_recovery()";
     Settle(UUID, INT4_ARRAY, INT8_ARRAY, INT2_ARRAY, INT8_ARRAY, INT2_ARRAY, INT8_ARRAY, BOOL_ARRAY, INT4_ARRAY, BYTEA_ARRAY, TEXT_ARRAY, INT4_ARRAY, INT8_ARRAY, TIMESTAMPTZ) = "select @.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
+    SettleIn(UUID, INT4, INT8, INT2, INT8, TEXT, INT4_ARRAY, INT8_ARRAY) = "select @.settle_in($1, $2, $3, $4, $5, $6, $7, $8)";
     SettleDone(UUID, INT4_ARRAY, INT8_ARRAY, INT4_ARRAY, INT2_ARRAY, INT8_ARRAY, INT8_ARRAY, INT4_ARRAY, INT2_ARRAY, INT8_ARRAY, INT4_ARRAY, INT8_ARRAY) = "select @.settle_done($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
     Tasks() = "select info from @.tasks order by name";
     TransactionStates(TEXT_ARRAY) = "select u.x, pg_xact_status(u.x::xid8) from unnest($1) as u(x)";

@@ -12,6 +12,7 @@ use crate::fault::Fault;
 use crate::options::{Pooler, PostgresOptions};
 use crate::queues::Queues;
 use crate::statement::{Statement, channel, lock_class};
+use crate::transaction::Connections;
 
 /// The values of a statement's parameters.
 pub(crate) type Values<'a> = &'a [&'a (dyn ToSql + Sync)];
@@ -24,6 +25,8 @@ pub(crate) struct Store {
     pool: Pool,
     /// One connection for leases alone: a renewal must not wait behind the other calls of the process.
     leases: Pool,
+    /// For the transactions of handlers.
+    pub(crate) transactions: Connections,
     texts: Vec<String>,
 }
 
@@ -76,6 +79,7 @@ impl Store {
         Ok(Self {
             pool: pool(options.pool_size)?,
             leases: pool(1)?,
+            transactions: Connections::new(options.transactions),
             tls: tls.clone(),
             queues: Queues::default(),
             texts,
@@ -146,6 +150,7 @@ impl Store {
     fn drop_connections(&self) {
         self.pool.retain(|_, _| false);
         self.leases.retain(|_, _| false);
+        self.transactions.clear();
     }
 }
 
@@ -268,7 +273,8 @@ pub(crate) fn session_config(config: &Config, pooler: Pooler, deadline: Duration
         let given = config.get_options().unwrap_or_default();
         let settings = format!(
             "{given} -c default_transaction_isolation=read\\ committed -c statement_timeout={} \
-             -c idle_in_transaction_session_timeout=60000 -c client_min_messages=warning",
+             -c idle_in_transaction_session_timeout=60000 -c client_min_messages=warning \
+             -c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3",
             deadline.as_millis()
         );
         config.options(settings.trim());

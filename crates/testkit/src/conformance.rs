@@ -25,6 +25,7 @@ pub mod operating;
 mod scene;
 pub mod settling;
 pub mod suspects;
+pub mod transactions;
 pub mod waiting;
 
 /// How the suite gets a store.
@@ -193,6 +194,12 @@ macro_rules! each_conformance_case {
                 pages_have_bounds
                 pages_of_every_room_are_complete
                 pages_neither_skip_nor_repeat_while_others_write
+            }
+            transactions {
+                a_committed_transaction_settles_its_job
+                a_transaction_without_a_commit_changes_nothing
+                a_transaction_of_a_lost_job_is_not_committed
+                a_transaction_of_a_settled_job_is_not_committed
             }
             waiting {
                 a_wait_ends_at_its_limit

@@ -1,3 +1,5 @@
+use std::any::Any;
+
 use celeriac_core::{BoxFuture, DecodeError, Payload, TaskSpec};
 
 use crate::context::Context;
@@ -26,6 +28,8 @@ pub struct TaskDefinition {
     pub parameters: &'static [Parameter],
     /// The states that the function needs.
     pub states: fn() -> Vec<StateKey>,
+    /// The type of the transaction that the function takes, if it takes one.
+    pub transaction: Option<fn() -> StateKey>,
     /// Where the function is.
     pub file: &'static str,
     /// Its line.
@@ -46,7 +50,15 @@ impl TaskDefinition {
         file: &'static str,
         line: u32,
     ) -> Self {
-        Self { name, spec, run, check, parameters, states, file, line }
+        Self { name, spec, run, check, parameters, states, transaction: None, file, line }
+    }
+
+    /// The function takes the worker's transaction.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn in_transaction(mut self, key: fn() -> StateKey) -> Self {
+        self.transaction = Some(key);
+        self
     }
 }
 
@@ -69,12 +81,14 @@ pub struct Invocation {
     pub context: Context,
     /// What the worker hands in.
     pub states: States,
+    /// The worker's transaction, for a task that takes it.
+    pub transaction: Option<Box<dyn Any + Send>>,
 }
 
 impl Invocation {
-    /// All three.
+    /// Without a transaction.
     pub const fn new(payload: Payload, context: Context, states: States) -> Self {
-        Self { payload, context, states }
+        Self { payload, context, states, transaction: None }
     }
 }
 

@@ -1,3 +1,4 @@
+use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll};
@@ -18,8 +19,10 @@ use crate::outbox::Finished;
 use crate::panic_capture::{Panicked, catch};
 use crate::registry::Registered;
 use crate::session::Session;
+use crate::settler::account;
 use crate::slot::{Slot, Stop};
 use crate::task_error::TaskError;
+use crate::transaction::{self, Begun, Rest};
 
 /// Runs one claimed job to its verdict. `None` when the job turned out to belong to somebody else.
 pub(crate) async fn deliver(session: &Session, index: usize, mut claimed: Claimed) -> Option<Finished> {
@@ -54,12 +57,37 @@ pub(crate) async fn deliver(session: &Session, index: usize, mut claimed: Claime
             }
         }
     }
+    let mut transaction = None;
+    if registered.definition.transaction.is_some() {
+        match transaction::begin(session, &claimed, &token).await {
+            Begun::Open(begun) => transaction = Some(begun),
+            Begun::Stopped => {
+                let cancelled = slot.stopped() == Some(Stop::Cancelled);
+                slot.end();
+                let verdict = if cancelled { Verdict::Cancel } else { Verdict::Release };
+                return Some(finish(&claimed, verdict, None));
+            }
+        }
+    }
+    let lent = transaction.as_mut().and_then(|transaction| transaction.lend());
     let started = Instant::now();
-    let ended = run(session, slot, registered, &mut claimed.job, token, started).await;
+    let ended = run(session, slot, registered, &mut claimed.job, lent, token, started).await;
     let stop = slot.stopped();
     slot.end();
     let run = started.elapsed();
-    let outcome = outcome(ended, stop, time_limit(&claimed.job, &registered.spec));
+    let mut outcome = outcome(ended, stop, time_limit(&claimed.job, &registered.spec));
+    if let Some(transaction) = transaction {
+        match transaction::end(transaction, &claimed.job, outcome).await {
+            Rest::Settle(left) => outcome = left,
+            Rest::Nothing(answer) => {
+                log(&claimed.job, &Outcome::Succeeded, run);
+                let finished = [finish(&claimed, Verdict::Done, Some(run))];
+                session.observe(&finished);
+                account(session, &finished, &[answer], 0);
+                return None;
+            }
+        }
+    }
     log(&claimed.job, &outcome, run);
     let verdict = judge(&claimed.job, &registered.spec, outcome, fastrand::f64());
     Some(finish(&claimed, verdict, Some(run)))
@@ -84,6 +112,7 @@ async fn run(
     slot: &Slot,
     registered: &Registered,
     job: &mut Job,
+    transaction: Option<Box<dyn Any + Send>>,
     token: CancellationToken,
     started: Instant,
 ) -> Ended {
@@ -97,7 +126,8 @@ async fn run(
         queue = %job.queue,
         attempt = job.attempt.saturating_add(1)
     );
-    let invocation = invocation(session, spec, job, token.clone());
+    let mut invocation = invocation(session, spec, job, token.clone());
+    invocation.transaction = transaction;
     let called = span.in_scope(|| catch(|| (registered.definition.run)(invocation)));
     let mut handler = match called {
         Ok(Ok(future)) => Handler { future: Some(future), span },

@@ -1,5 +1,6 @@
 //! What the code that `#[task]` writes calls. Nothing here is meant for people.
 
+use std::any::{Any, type_name};
 use std::cell::Cell;
 use std::error::Error;
 use std::fmt::{self, Display};
@@ -8,7 +9,7 @@ use std::marker::PhantomData;
 use std::panic::resume_unwind;
 use std::time::Duration;
 
-use celeriac_core::{Delivery, Priority, QueueName, RetryPolicy, TaskName, TaskSpec};
+use celeriac_core::{Delivery, Priority, QueueName, RetryPolicy, TaskName, TaskSpec, TransactionHandle};
 use serde::de::DeserializeOwned;
 pub use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::task::spawn_blocking;
@@ -269,6 +270,18 @@ pub trait ViaNothing {
 impl<O> ViaNothing for Output<O> {
     fn settled(&self) -> Result<(), TaskError> {
         Ok(())
+    }
+}
+
+/// Fails to compile, with one error, for a type that is no transaction of an engine.
+pub const fn transaction<T: TransactionHandle>() {}
+
+/// The worker's transaction for a handler. A worker gives one to each task that takes it, so the failure is seen only
+/// by who runs a definition by hand.
+pub fn hand_in<T: Send + 'static>(given: &mut Option<Box<dyn Any + Send>>) -> Result<T, TaskError> {
+    match given.take().map(<Box<dyn Any + Send>>::downcast::<T>) {
+        Some(Ok(transaction)) => Ok(*transaction),
+        _ => Err(TaskError::failed(format!("the worker has no {} for this task", type_name::<T>()))),
     }
 }
 

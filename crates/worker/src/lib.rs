@@ -22,6 +22,7 @@
 //! | the store is away | what is held runs on; verdicts are kept and sent when it is back; one line in the log |
 //! | the store is away for longer than the lease, or took the worker for dead | handlers are told to stop and dropped, their verdicts thrown away; the worker registers under a new id and goes on |
 //! | jobs wait in the buffer behind long ones | after a second they are given back for others |
+//! | a task takes the worker's transaction | what it wrote and its verdict are committed together, or neither is |
 //! | [`Shutdown::drain`] | nothing more is claimed, what has not started is released, what runs may finish within the grace |
 //! | [`Shutdown::now`] | handlers are told to stop, and dropped a moment later |
 
@@ -52,6 +53,7 @@ mod state;
 mod subscription;
 mod supervisor;
 mod task_error;
+mod transaction;
 mod trouble;
 mod worker;
 

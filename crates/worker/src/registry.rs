@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use celeriac_core::{TaskName, TaskSpec};
+use celeriac_core::{Broker, TaskName, TaskSpec};
 
 use crate::definition::TaskDefinition;
 use crate::state::{StateKey, States};
@@ -50,6 +50,21 @@ pub enum RegistryError {
         place: String,
         /// The type.
         state: &'static str,
+    },
+    /// A task takes the worker's transaction, and this store has none to give.
+    #[error(
+        "task {task} ({place}) takes a {transaction}, which {store} cannot give: connect the worker to a postgres:// \
+         broker, or let the task take its database as a State and write so that a second run does no harm"
+    )]
+    NoTransactions {
+        /// The task.
+        task: String,
+        /// Where it is.
+        place: String,
+        /// The type that it takes.
+        transaction: &'static str,
+        /// The store, without its password.
+        store: String,
     },
     /// A name that no store would take.
     #[error("task {name:?} at {place}: {problem}")]
@@ -127,6 +142,26 @@ impl Registry {
     /// [`RegistryError::Empty`] and [`RegistryError::MissingState`].
     pub fn check(&self, states: &States) -> Result<(), RegistryError> {
         self.check_given(|key| states.contains(key))
+    }
+
+    /// Checks that the broker has the transactions that these tasks take.
+    ///
+    /// # Errors
+    /// [`RegistryError::NoTransactions`].
+    pub fn check_broker(&self, broker: &dyn Broker) -> Result<(), RegistryError> {
+        let given = broker.transactions().map(celeriac_core::Transactions::handle);
+        for task in self.0.values() {
+            let Some(key) = task.definition.transaction.map(|key| key()) else { continue };
+            if given != Some(key.id()) {
+                return Err(RegistryError::NoTransactions {
+                    task: task.definition.name.to_owned(),
+                    place: format!("{}:{}", task.definition.file, task.definition.line),
+                    transaction: key.name(),
+                    store: broker.to_string(),
+                });
+            }
+        }
+        Ok(())
     }
 
     /// As [`Registry::check`], when some states are made later: `given` says whether a state is or will be there.

@@ -62,6 +62,7 @@ pub(crate) struct Session {
     /// Something that a claim depends on has changed while the claimer waits for the store.
     pub(crate) attention: Notify,
     acknowledging: Mutex<Trouble>,
+    beginning: Mutex<Trouble>,
     settling: Mutex<Trouble>,
     slots: Box<[Slot]>,
     started: Instant,
@@ -87,6 +88,7 @@ impl Session {
             room: Notify::new(),
             attention: Notify::new(),
             acknowledging: Mutex::new(Trouble::new("acknowledge jobs before their only run")),
+            beginning: Mutex::new(Trouble::new("begin the transactions of jobs")),
             settling: Mutex::new(Trouble::new("settle finished jobs")),
             slots: (0..concurrency).map(|_| Slot::default()).collect(),
             started: Instant::now(),
@@ -244,6 +246,11 @@ impl Session {
     /// The state of acknowledgements, which all slots share: an outage is told once.
     pub(crate) fn acknowledging(&self) -> MutexGuard<'_, Trouble> {
         self.acknowledging.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state of beginning transactions, which all slots share.
+    pub(crate) fn beginning(&self) -> MutexGuard<'_, Trouble> {
+        self.beginning.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The state of settling, which all settlers share.

@@ -94,7 +94,7 @@ fn replace(session: &Session, part: &mut [Finished], error: &Error) -> bool {
 }
 
 /// Counts what the store answered, and lets the jobs go.
-fn account(session: &Session, batch: &[Finished], answers: &[Settled], earlier_tries: u32) {
+pub(crate) fn account(session: &Session, batch: &[Finished], answers: &[Settled], earlier_tries: u32) {
     let mut stale = 0_u64;
     {
         let mut totals = session.totals.lock();

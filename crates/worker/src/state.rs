@@ -59,6 +59,11 @@ impl StateKey {
         Self { id: TypeId::of::<T>(), name: std::any::type_name::<T>() }
     }
 
+    /// The type.
+    pub const fn id(&self) -> TypeId {
+        self.id
+    }
+
     /// The type's name, for messages.
     pub const fn name(&self) -> &'static str {
         self.name

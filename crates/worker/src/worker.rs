@@ -228,6 +228,7 @@ impl WorkerBuilder {
     /// out of bounds.
     pub fn build(self) -> Result<Worker, WorkerError> {
         self.registry.check(&self.states)?;
+        self.registry.check_broker(&*self.broker)?;
         if !(1..=Worker::MAX_CONCURRENCY).contains(&self.concurrency) {
             return Err(WorkerError::Setting(Error::invalid(
                 "concurrency",
