@@ -23,8 +23,9 @@ begin
   insert into @.totals (queue) values (queue);
 end $$;
 
-create function @.lane_sequence(q int, l int) returns regclass language sql immutable parallel safe as
-$$ select ('@.lane_' || q || '_' || l)::regclass $$;
+-- Not in `language sql`: such a function is parsed and planned at each call when it cannot be inlined.
+create function @.lane_sequence(q int, l int) returns regclass language plpgsql immutable parallel safe as
+$$ begin return ('@.lane_' || q || '_' || l)::regclass; end $$;
 
 -- Counts jobs into `jobs`, by ones and by sixty-fours. A sequence has no transaction: nobody waits for anybody, and a rolled back
 -- enqueue leaves the figure too high until the queue is empty or checked.

@@ -1,7 +1,7 @@
 -- Where due jobs begin: what is due before it was moved, and must not be walked over again. A few seconds before the mark, for clocks
 -- that are set back a little; promote looks at everything now and then.
-create function @.due_from() returns timestamptz language sql stable as
-$$ select to_timestamp(coalesce((select k.mark from @.marks k where k.name = 'promote'), 0) / 1000000.0) - interval '5 seconds' $$;
+create function @.due_from() returns timestamptz language plpgsql stable as
+$$ begin return to_timestamp(coalesce((select k.mark from @.marks k where k.name = 'promote'), 0) / 1000000.0) - interval '5 seconds'; end $$;
 
 -- Takes jobs from the given lanes, in their order, into the claim `s`. Runs under the queue's lock, writes nothing.
 -- New holes get no bound here: it must be an id that is given after every scan of the transaction. `first`: nothing was taken yet, so
