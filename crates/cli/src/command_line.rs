@@ -15,6 +15,7 @@ use crate::enqueue::EnqueueCommand;
 use crate::failure::{Exit, Failure};
 use crate::jobs::JobsCommand;
 use crate::output::{Format, Output};
+use crate::periodic::PeriodicCommand;
 use crate::queues::QueuesCommand;
 use crate::store::Store;
 
@@ -59,6 +60,7 @@ pub(crate) enum Command {
     Queues(QueuesCommand),
     Jobs(JobsCommand),
     Dead(DeadCommand),
+    Periodic(PeriodicCommand),
     /// Show the figures of all queues and workers
     Stats,
     /// List the tasks that workers have announced, with their parameters

@@ -17,6 +17,7 @@ mod job_view;
 mod jobs;
 mod migrate;
 mod output;
+mod periodic;
 mod queues;
 mod stats;
 mod store;
@@ -64,6 +65,7 @@ async fn run(command_line: CommandLine, output: &mut Output) -> Result<Exit, Fai
         Command::Enqueue(command) => enqueue::run(command, &store, output).await,
         Command::Jobs(command) => jobs::run(command, &store, output).await,
         Command::Migrate => migrate::run(&store, output).await,
+        Command::Periodic(command) => periodic::run(command, output),
         Command::Queues(command) => queues::run(command, &store, output).await,
         Command::Stats => stats::run(&store, output).await,
         Command::Tasks => tasks::run(&store, output).await,

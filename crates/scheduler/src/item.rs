@@ -126,7 +126,7 @@ impl Item {
             None => {
                 let value = parse_value(field, base).map_err(|problem| (0..base.len(), problem))?;
                 // As elsewhere, `5/15` starts at 5 and goes on to the end.
-                let to = if step.is_some() { field.first() + field.count() - 1 } else { value };
+                let to = if step.is_some() { field.last_written() } else { value };
                 (value, to)
             }
         };

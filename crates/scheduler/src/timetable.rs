@@ -1,7 +1,8 @@
 use std::fmt;
+use std::time::Duration;
 
 use celeriac_core::Timestamp;
-use chrono::{DateTime, NaiveDateTime, SecondsFormat, TimeDelta};
+use chrono::{DateTime, Datelike, FixedOffset, NaiveDateTime, SecondsFormat, TimeDelta, Weekday};
 
 use crate::cron_expression::Cron;
 use crate::every::Every;
@@ -26,6 +27,8 @@ pub struct Fire {
     pub at: Timestamp,
     /// The same by the clock on the wall, as RFC 3339 with its offset: `2027-03-28T03:00:00+02:00`.
     pub local: String,
+    /// The weekday there, such as `Mon`.
+    pub weekday: &'static str,
     /// Whether a clock change had a say in it.
     pub moved: Moved,
 }
@@ -66,14 +69,13 @@ impl Timetable {
                     return None;
                 }
                 let (instant, moved) = next_tick(cron, *zone, after.max(-1))?;
-                let local = zone.local(instant)?.to_rfc3339_opts(SecondsFormat::AutoSi, false);
-                Some(Fire { at: Timestamp::from_micros(instant.checked_mul(MICROS)?), local, moved })
+                let at = Timestamp::from_micros(instant.checked_mul(MICROS)?);
+                Some(Fire::new(at, zone.local(instant)?, moved))
             }
             Self::Every(every) => {
                 let at = every.next_after(after)?;
                 let utc = DateTime::from_timestamp_micros(at.as_micros())?;
-                let local = utc.to_rfc3339_opts(SecondsFormat::AutoSi, false);
-                Some(Fire { at, local, moved: Moved::No })
+                Some(Fire::new(at, utc.fixed_offset(), Moved::No))
             }
         }
     }
@@ -115,7 +117,7 @@ impl Timetable {
     /// [`NeverFires`] if there is none within [`HORIZON_YEARS`](Self::HORIZON_YEARS): such an entry is a mistake that nobody would see.
     pub fn first_fire(&self, from: Timestamp) -> Result<Fire, NeverFires> {
         // A leap day more than needed.
-        let horizon = std::time::Duration::from_secs(u64::from(Self::HORIZON_YEARS) * 366 * 86_400);
+        let horizon = Duration::from_secs(u64::from(Self::HORIZON_YEARS) * 366 * 86_400);
         let until = match self {
             Self::Cron(..) => from.saturating_add(horizon),
             // An interval may be longer, and its next tick is never in doubt.
@@ -129,16 +131,32 @@ impl Timetable {
     /// A sentence in plain words, without a dot at its end.
     pub fn describe(&self) -> String {
         match self {
+            Self::Cron(cron, Zone::UTC) => format!("{}, UTC", cron.describe()),
             Self::Cron(cron, zone) => format!("{}, {zone} time", cron.describe()),
             Self::Every(every) => every.to_string(),
         }
     }
 }
 
+impl Fire {
+    fn new(at: Timestamp, local: DateTime<FixedOffset>, moved: Moved) -> Self {
+        let weekday = match local.weekday() {
+            Weekday::Mon => "Mon",
+            Weekday::Tue => "Tue",
+            Weekday::Wed => "Wed",
+            Weekday::Thu => "Thu",
+            Weekday::Fri => "Fri",
+            Weekday::Sat => "Sat",
+            Weekday::Sun => "Sun",
+        };
+        Self { at, local: local.to_rfc3339_opts(SecondsFormat::AutoSi, false), weekday, moved }
+    }
+}
+
 impl fmt::Display for Timetable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Cron(cron, zone) => write!(f, "cron {cron:?} in {zone}", cron = cron.to_string()),
+            Self::Cron(cron, zone) => write!(f, "cron \"{cron}\" in {zone}"),
             Self::Every(every) => every.fmt(f),
         }
     }

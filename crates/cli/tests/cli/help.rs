@@ -20,6 +20,8 @@ fn every_command_has_help() {
         ("help_dead_show", vec!["dead", "show"]),
         ("help_dead_replay", vec!["dead", "replay"]),
         ("help_dead_purge", vec!["dead", "purge"]),
+        ("help_periodic", vec!["periodic"]),
+        ("help_periodic_preview", vec!["periodic", "preview"]),
         ("help_stats", vec!["stats"]),
         ("help_tasks", vec!["tasks"]),
         ("help_migrate", vec!["migrate"]),

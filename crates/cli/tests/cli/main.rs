@@ -13,6 +13,7 @@ mod import;
 mod jobs;
 mod mistakes;
 mod operations;
+mod periodic;
 mod pipe;
 mod program;
 mod queues;
