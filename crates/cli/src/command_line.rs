@@ -16,6 +16,7 @@ use crate::failure::{Exit, Failure};
 use crate::jobs::JobsCommand;
 use crate::output::{Format, Output};
 use crate::periodic::PeriodicCommand;
+use crate::plan::PlanCommand;
 use crate::queues::QueuesCommand;
 use crate::store::Store;
 
@@ -61,6 +62,7 @@ pub(crate) enum Command {
     Jobs(JobsCommand),
     Dead(DeadCommand),
     Periodic(PeriodicCommand),
+    Plan(PlanCommand),
     /// Show the figures of all queues and workers
     Stats,
     /// List the tasks that workers have announced, with their parameters

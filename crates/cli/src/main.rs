@@ -18,6 +18,7 @@ mod jobs;
 mod migrate;
 mod output;
 mod periodic;
+mod plan;
 mod queues;
 mod stats;
 mod store;
@@ -66,6 +67,7 @@ async fn run(command_line: CommandLine, output: &mut Output) -> Result<Exit, Fai
         Command::Jobs(command) => jobs::run(command, &store, output).await,
         Command::Migrate => migrate::run(&store, output).await,
         Command::Periodic(command) => periodic::run(command, output),
+        Command::Plan(command) => plan::run(command, &store, output).await,
         Command::Queues(command) => queues::run(command, &store, output).await,
         Command::Stats => stats::run(&store, output).await,
         Command::Tasks => tasks::run(&store, output).await,

@@ -22,6 +22,7 @@ fn every_command_has_help() {
         ("help_dead_purge", vec!["dead", "purge"]),
         ("help_periodic", vec!["periodic"]),
         ("help_periodic_preview", vec!["periodic", "preview"]),
+        ("help_plan", vec!["plan"]),
         ("help_stats", vec!["stats"]),
         ("help_tasks", vec!["tasks"]),
         ("help_migrate", vec!["migrate"]),

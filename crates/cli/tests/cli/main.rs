@@ -15,5 +15,6 @@ mod mistakes;
 mod operations;
 mod periodic;
 mod pipe;
+mod plan;
 mod program;
 mod queues;

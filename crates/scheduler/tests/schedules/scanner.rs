@@ -112,7 +112,8 @@ pub(crate) fn minute_of(year: i32, month: u32, day: u32) -> i64 {
         / 60
 }
 
-fn offset(zone: Tz, minute: i64) -> i64 {
+/// Minutes by which the wall clock is ahead of UTC.
+pub(crate) fn offset(zone: Tz, minute: i64) -> i64 {
     let utc = DateTime::from_timestamp(minute * 60, 0).unwrap().naive_utc();
     i64::from(zone.offset_from_utc_datetime(&utc).fix().local_minus_utc() / 60)
 }
