@@ -170,12 +170,12 @@ impl Plan {
 
     fn view(&self, run_time: Duration, spread: Duration, within: Duration) -> PlanView {
         PlanView {
-            rate_per_second: self.load.rate,
+            rate_per_second: rounded(self.load.rate, 1e6),
             run_time_ms: millis(run_time.as_secs_f64()),
             spread_ms: millis(spread.as_secs_f64()),
             within_ms: millis(within.as_secs_f64()),
             share: self.share,
-            offered_load: self.load.offered(),
+            offered_load: rounded(self.load.offered(), 1e4),
             concurrency: self.concurrency,
             chosen: self.service_view(self.services[self.chosen]),
             alternatives: (self.services.iter().enumerate())
@@ -189,10 +189,10 @@ impl Plan {
         ServiceView {
             workers: service.handlers / self.concurrency,
             handlers: service.handlers,
-            utilisation: service.utilisation,
+            utilisation: rounded(service.utilisation, 1e4),
             expected_wait_ms: millis(service.mean_wait()),
-            share_within: service.within(self.within),
-            share_delayed: service.delayed,
+            share_within: rounded(service.within(self.within), 1e4),
+            share_delayed: rounded(service.delayed, 1e4),
             wait_p50_ms: millis(service.percentile(0.5)),
             wait_p90_ms: millis(service.percentile(0.9)),
             wait_p95_ms: millis(service.percentile(0.95)),
@@ -212,9 +212,12 @@ impl Plan {
             short(within),
             percent(self.share),
         ))?;
+        let (rate, unit) =
+            if self.load.rate < 1.0 { (self.load.rate * 3600.0, "hour") } else { (self.load.rate, "second") };
         output.line(format!(
-            "{} jobs an hour of {} keep {:.2} handlers busy",
-            (self.load.rate * 3600.0 * 100.0).round() / 100.0,
+            "{} jobs {} {unit} of {} keep {:.2} handlers busy",
+            rounded(rate, 100.0),
+            if unit == "hour" { "an" } else { "a" },
             said(self.load.run_time),
             self.load.offered()
         ))?;
@@ -259,6 +262,11 @@ fn said(seconds: f64) -> String {
 /// Never more than is true: 94.96 % is not 95.0 %.
 fn percent(share: f64) -> String {
     format!("{:.1}%", (share * 1000.0 + 1e-9).floor() / 10.0)
+}
+
+/// Without digits that mean nothing.
+fn rounded(value: f64, parts: f64) -> f64 {
+    (value * parts).round() / parts
 }
 
 fn millis(seconds: f64) -> u64 {

@@ -147,19 +147,19 @@ mod tests {
 
     #[test]
     fn a_simulation_agrees() {
-        for (handlers, utilisation, variation, tolerance) in [
-            (1, 0.7, 1.0, 0.05),
-            (4, 0.8, 1.0, 0.05),
-            (12, 0.85, 1.0, 0.06),
+        for (handlers, utilisation, variation, tolerance, share_tolerance) in [
+            (1, 0.7, 1.0, 0.05, 0.02),
+            (4, 0.8, 1.0, 0.05, 0.02),
+            (12, 0.85, 1.0, 0.08, 0.02),
             // Not exponential: an approximation.
-            (1, 0.7, 0.0, 0.05),
-            (4, 0.8, 0.0, 0.15),
-            (4, 0.8, 0.5, 0.12),
-            (4, 0.8, 2.0, 0.2),
+            (1, 0.7, 0.0, 0.05, 0.03),
+            (4, 0.8, 0.0, 0.15, 0.03),
+            (4, 0.8, 0.5, 0.12, 0.03),
+            (4, 0.8, 2.0, 0.2, 0.08),
         ] {
             let load = load(f64::from(handlers) * utilisation / 3.0, 3.0, variation);
             let computed = service(load, handlers);
-            let waits = simulated_waits(load, handlers, 400_000);
+            let waits = simulated_waits(load, handlers, 150_000);
             let mean = waits.iter().sum::<f64>() / waits.len() as f64;
             assert!(
                 (mean / computed.mean_wait() - 1.0).abs() < tolerance,
@@ -168,7 +168,7 @@ mod tests {
             );
             let within = waits.iter().filter(|wait| **wait <= 3.0).count() as f64 / waits.len() as f64;
             assert!(
-                (within - computed.within(3.0)).abs() < 0.03,
+                (within - computed.within(3.0)).abs() < share_tolerance,
                 "{load:?}, {handlers} handlers: {within} against {}",
                 computed.within(3.0)
             );
