@@ -54,6 +54,12 @@ impl Cron {
                 _ => format!("{hours} at minute {minute}"),
             };
         }
+        if whole_minutes
+            && let [minute] = minutes[..]
+            && let [Run { first, last }] = runs_around(&self.hours)[..]
+        {
+            return format!("every hour from {first:02}:{minute:02} to {last:02}:{minute:02}");
+        }
         let rest_of_hours = if self.hours.is_full() { " of every hour".to_owned() } else { self.of_hours() };
         if whole_minutes {
             return match pace(&self.minutes, "minute") {

@@ -160,7 +160,7 @@ fn week_day(part: &str, date: NaiveDate) -> bool {
     let weekday = date.weekday().num_days_from_sunday();
     let same = |text: &str| text.parse::<u32>().unwrap() % 7 == weekday;
     if let Some((day, n)) = part.split_once('#') {
-        let earlier = (1..date.day()).filter(|day| (date.day() - day) % 7 == 0).count();
+        let earlier = (1..date.day()).filter(|day| (date.day() - day).is_multiple_of(7)).count();
         return same(day) && earlier + 1 == n.parse::<usize>().unwrap();
     }
     if let Some(day) = part.strip_suffix('L') {

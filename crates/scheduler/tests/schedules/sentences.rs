@@ -15,7 +15,7 @@ fn expressions_are_said_in_plain_words() {
         ("30 * * * *", "every hour at minute 30"),
         ("0 */2 * * *", "every 2 hours on the hour"),
         ("15 */6 * * *", "at 00:15, 06:15, 12:15 and 18:15 every day"),
-        ("0 9-17 * * *", "at minute 0 of hours 9 to 17"),
+        ("0 9-17 * * *", "every hour from 09:00 to 17:00"),
         ("5,10 * * * *", "at minutes 5 and 10 of every hour"),
         ("*/10 * * * * *", "every 10 seconds"),
         ("* * 9 * * *", "every second between 09:00 and 09:59"),
