@@ -207,7 +207,7 @@ struct Prepared {
 const USAGE: u8 = 2;
 
 /// Pauses between attempts to open the store grow to this: a store that comes back is noticed within seconds.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Opens the broker, however long it takes to become available. `None` once a stop was asked for.
 async fn open<F: Future<Output = Result<Arc<dyn Broker>>>>(

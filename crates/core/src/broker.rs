@@ -373,6 +373,9 @@ pub struct Maintenance {
     pub expired: u64,
     /// Dead jobs removed after their queue's retention.
     pub pruned: u64,
+    /// Jobs that nothing led to any more and that were given back to their queues. That happens by an error of ours, or
+    /// after something had held back the store's oldest transaction for hours.
+    pub mended: u64,
     /// Whether a duty stopped at its limit: call again at once.
     pub more: bool,
     /// Time until the next scheduled job is due.

@@ -16,6 +16,7 @@ use uuid::Uuid;
 use crate::claim::Claims;
 use crate::enqueue::Stored;
 use crate::options::{Listening, PostgresOptions};
+use crate::patrol::Patrol;
 use crate::statement::Statement;
 use crate::store::{SharedStore, Store, micros};
 use crate::transaction::InTransaction;
@@ -33,6 +34,7 @@ pub struct PostgresBroker {
     pub(crate) signals: Arc<Signals>,
     pub(crate) notifier: Notifier,
     pub(crate) claims: Arc<Claims>,
+    pub(crate) patrol: Patrol,
     /// Claims read, reconciling writes: see `claim.rs`.
     pub(crate) claiming: RwLock<()>,
     /// Marks our own notifications.
@@ -52,7 +54,7 @@ impl PostgresBroker {
         if migrate {
             store.migrate().await?;
         } else {
-            store.judge_version(store.schema_version().await?)?;
+            store.judge_version(store.schema_version().await?).await?;
         }
         store.load_queues().await?;
         let signals = Arc::new(Signals::default());
@@ -63,6 +65,7 @@ impl PostgresBroker {
             signals,
             notifier,
             claims: Arc::default(),
+            patrol: Patrol::default(),
             claiming: RwLock::new(()),
             tag,
             listener: OnceLock::new(),

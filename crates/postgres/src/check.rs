@@ -134,26 +134,6 @@ impl PostgresBroker {
         Ok(())
     }
 
-    async fn note_server(&self, report: &mut CheckReport) -> Result<()> {
-        let rows = self.store.query("check the store", Statement::ServerFacts, &[]).await?;
-        let Some(row) = rows.first() else { return Ok(()) };
-        let (version, fsync, commit, standbys): (&str, &str, &str, &str) =
-            (row.get(0), row.get(1), row.get(2), row.get(3));
-        report.notes.push(format!("PostgreSQL {version}, schema {}", self.store.options.schema));
-        if fsync == "off" || commit == "off" {
-            report.notes.push(format!(
-                "fsync is {fsync} and synchronous_commit {commit}: a crash of the server can lose what was confirmed"
-            ));
-        }
-        if standbys.is_empty() {
-            report.notes.push(
-                "no synchronous replica: a fail-over to another machine can lose what was confirmed last"
-                    .to_owned(),
-            );
-        }
-        Ok(())
-    }
-
     /// The store's clock.
     pub(crate) async fn store_now(&self) -> Result<Timestamp> {
         let rows = self.store.query("read the clock", Statement::Now, &[]).await?;

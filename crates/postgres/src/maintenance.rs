@@ -54,6 +54,7 @@ impl PostgresBroker {
                 break;
             }
         }
+        done.mended = self.patrol().await?;
         Ok(done)
     }
 

@@ -4,7 +4,7 @@ use celeriac_core::{Error, Result};
 
 use crate::fault::Fault;
 use crate::options::PostgresOptions;
-use crate::statement::lock_class;
+use crate::statement::{Statement, lock_class};
 use crate::store::{Session, Store, render};
 
 /// One step of the schema. Steps only add; a program of the version before goes on working beside the next.
@@ -34,10 +34,15 @@ const MIGRATIONS: &[Migration] = &[
         name: "transactions of handlers",
         parts: &[include_str!("../sql/0008_transactions.sql")],
     },
+    Migration { version: 3, name: "upkeep", parts: &[include_str!("../sql/0009_upkeep.sql")] },
 ];
 
 /// The newest schema that this program knows.
-const SUPPORTED: i64 = 2;
+const SUPPORTED: i64 = 3;
+
+/// The oldest program that works with the newest schema: the one that knew this version. It changes when a step takes
+/// something away, which must not happen while such programs run.
+const OLDEST: i64 = 1;
 
 /// How long a step waits for others who use the tables; they would wait behind it.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -67,6 +72,11 @@ pub fn migration_sql(options: &PostgresOptions, from: i64) -> String {
         text.push_str(&format!(
             "insert into \"{schema}\".migrations (version, name) values ({}, '{}');\n",
             step.version, step.name
+        ));
+    }
+    if from < SUPPORTED {
+        text.push_str(&format!(
+            "update \"{schema}\".migrations set oldest = {OLDEST} where version = {SUPPORTED};\n"
         ));
     }
     text
@@ -100,8 +110,17 @@ impl Store {
     }
 
     /// Refuses a schema that this program cannot work with.
-    pub(crate) fn judge_version(&self, found: i64) -> Result<()> {
+    pub(crate) async fn judge_version(&self, found: i64) -> Result<()> {
         if found > SUPPORTED {
+            let oldest = self.query("read the schema's version", Statement::OldestProgram, &[]).await?;
+            let oldest = oldest.first().and_then(|row| row.get::<_, Option<i64>>(0)).unwrap_or(found);
+            if oldest <= SUPPORTED {
+                tracing::info!(
+                    schema = %self.options.schema, found, supported = SUPPORTED,
+                    "the schema is newer than this program and serves it too"
+                );
+                return Ok(());
+            }
             return Err(Error::SchemaTooNew {
                 store: self.options.shown.clone(),
                 found,
@@ -124,7 +143,7 @@ impl Store {
     pub(crate) async fn migrate(&self) -> Result<()> {
         let found = self.schema_version().await?;
         if found >= SUPPORTED {
-            return self.judge_version(found);
+            return self.judge_version(found).await;
         }
         let run = async {
             let mut session = self.session().await?;
@@ -154,7 +173,7 @@ impl Store {
             tracing::info!(schema = %self.options.schema, from = found, to = SUPPORTED, "migrated");
         }
         self.clear_statements();
-        self.judge_version(found.max(SUPPORTED))
+        self.judge_version(found.max(SUPPORTED)).await
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use celeriac_core::{Error, Result, parse_duration};
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 /// How to reach a PostgreSQL store.
 ///
@@ -75,6 +75,9 @@ impl PostgresOptions {
     pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(15);
 
     /// Reads `postgres://user:password@host:port,host2:port/database?…`.
+    ///
+    /// With several hosts the one that takes writes is used, unless `target_session_attrs` says otherwise; after a fail-over
+    /// that is another one.
     ///
     /// Besides what libpq knows (`target_session_attrs`, `connect_timeout`, `keepalives_idle`, `application_name`, `host`
     /// for a socket's folder, …):
@@ -261,16 +264,21 @@ fn parse_config(url: &str) -> Result<Config, String> {
         return Err("it names no host".to_owned());
     }
     if config.get_connect_timeout().is_none() {
-        config.connect_timeout(Duration::from_secs(5));
+        // A server that comes back is met by a fresh attempt soon, not by one that began while it was away.
+        config.connect_timeout(Duration::from_secs(2));
     }
     if !url.contains("keepalives_idle") {
         // The system's default of two hours would leave a worker on a dead connection for as long.
-        config.keepalives_idle(Duration::from_secs(15));
-        config.keepalives_interval(Duration::from_secs(5));
+        config.keepalives_idle(Duration::from_secs(10));
+        config.keepalives_interval(Duration::from_secs(3));
         config.keepalives_retries(3);
     }
     if config.get_tcp_user_timeout().is_none() {
-        config.tcp_user_timeout(Duration::from_secs(20));
+        config.tcp_user_timeout(Duration::from_secs(10));
+    }
+    if config.get_hosts().len() > 1 && !url.contains("target_session_attrs") {
+        // Several hosts are a primary and its replicas; which of them is which changes.
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
     }
     if config.get_application_name().is_none() {
         config.application_name("celeriac");

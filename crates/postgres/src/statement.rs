@@ -46,16 +46,23 @@ statements! {
     CountCorrection(INT4, INT4, INT4, INT4, INT4, INT4) = "insert into @.tally (queue, removed, settled, scheduled, parked, dead) values ($1, $2, $3, $4, $5, $6)";
     DeclareQueue(TEXT) = "select queue, created from @.declare_queue($1)";
     Duties(INT4) = "select promoted, more, woken, next_due, dead_workers, lost, labels, pruned, expired from @.duties($1)";
+    DeadRows(TEXT) = "select relname::text, n_dead_tup, n_live_tup, pg_total_relation_size(relid), extract(epoch from clock_timestamp() - greatest(last_vacuum, last_autovacuum))::bigint from pg_stat_user_tables where schemaname = $1 order by n_dead_tup desc limit 5";
     EnqueueAll(INT4_ARRAY, INT2_ARRAY, UUID_ARRAY, TEXT_ARRAY, BYTEA_ARRAY, INT8_ARRAY, TIMESTAMPTZ_ARRAY, INT8_ARRAY, BYTEA_ARRAY, BOOL_ARRAY) = "select fresh, crowded from @.enqueue_all($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
     EnqueueNow(INT4, INT2, UUID_ARRAY, TEXT_ARRAY, BYTEA_ARRAY, INT8_ARRAY, BYTEA_ARRAY) = "select @.enqueue_now($1, $2, $3, $4, $5, $6, $7)";
     Find(UUID) = "select e.room, e.n, e.queue, e.since, e.waits_for, e.reason, e.id, e.task, e.payload, e.attempt, e.deliveries, e.priority, e.enqueued_at, e.due_at, e.expires_at, e.extras, case when e.room = 'jobs' then (select w.label from @.workers w where w.id = @.holder(e.queue, e.lane, e.seq)) end from @.everything e where e.id = $1 limit 1";
+    /// Sessions, prepared transactions, slots and replicas, and how old what each of them still wants to see is.
+    HeldBack() = "select x.kind, x.name, x.detail, x.seconds, x.transactions from (select 'session' as kind, a.pid::text as name, format('role %s, application %s, from %s, %s', a.usename, coalesce(nullif(a.application_name, ''), 'unnamed'), coalesce(host(a.client_addr), 'this machine'), a.state) as detail, extract(epoch from clock_timestamp() - a.xact_start)::bigint as seconds, greatest(age(a.backend_xmin), age(a.backend_xid))::bigint as transactions from pg_stat_activity a where a.datname = current_database() and a.pid <> pg_backend_pid() and (a.backend_xmin is not null or a.backend_xid is not null) union all select 'slot', s.slot_name::text, format('%s, %s', s.slot_type, case when s.active then 'in use' else 'not in use' end), null, greatest(age(s.xmin), age(s.catalog_xmin))::bigint from pg_replication_slots s where s.xmin is not null or s.catalog_xmin is not null union all select 'prepared', p.gid, format('role %s', p.owner), extract(epoch from clock_timestamp() - p.prepared)::bigint, age(p.transaction)::bigint from pg_prepared_xacts p where p.database = current_database() union all select 'replica', coalesce(nullif(r.application_name, ''), r.pid::text), coalesce(host(r.client_addr), 'this machine'), null, age(r.backend_xmin)::bigint from pg_stat_replication r where r.backend_xmin is not null) x order by x.transactions desc nulls last limit 20";
     ListJobs(INT4_ARRAY, INT2_ARRAY, INT8_ARRAY, TEXT, UUID, INT8, BOOL, INT4) = "select queue, lane, seq, id, task, payload, attempt, deliveries, priority, enqueued_at, due_at, expires_at, extras, held_by from @.list_jobs($1, $2, $3, $4, $5, $6, $7, $8)";
     ListRoom(TEXT, INT8, INT4, TEXT, UUID, TEXT, INT8, INT4) = "select e.room, e.n, e.queue, e.since, e.waits_for, e.reason, e.id, e.task, e.payload, e.attempt, e.deliveries, e.priority, e.enqueued_at, e.due_at, e.expires_at, e.extras, null::text from @.everything e where e.room = $1 and e.n > $2 and ($3 is null or e.queue = $3) and ($4 is null or e.task = $4) and ($5 is null or e.id = $5) and ($6 is null or e.reason = $6) and ($7 is null or e.since < clock_timestamp() - $7 * interval '1 microsecond') order by e.n limit $8";
     Look(INT4_ARRAY, BOOL) = "select @.look($1, $2)";
     LostJobs(UUID, INT4) = "select queue, claim, lane, seq, deliveries, extras, acknowledged, cancelled, delivery_limit, stamp from @.lost_jobs($1, $2)";
     Now() = "select clock_timestamp()";
     Peek(UUID, INT4_ARRAY, INT2_ARRAY, INT8_ARRAY) = "select place, attempt, extras, cancelled, acknowledged, label, stamp from @.peek($1, $2, $3, $4)";
-    ParkedCounts() = "select waits_for, count(*) from @.parked group by waits_for order by waits_for";
+    ParkedCounts() = "select waits_for, jobs from @.parked_counts order by waits_for";
+    OldestProgram() = "select oldest from @.migrations order by version desc limit 1";
+    PatrolBegin() = "select granted, wait from @.patrol_begin()";
+    PatrolEnd(INT8, INT8) = "select @.patrol_end($1, $2)";
+    PatrolStep(INT4, INT2, INT8, INT4) = "select reached, looked, lost from @.patrol_step($1, $2, $3, $4)";
     Pull(INT4, INT2_ARRAY, INT8_ARRAY, TEXT) = "select @.pull($1, $2, $3, $4)";
     Promote(INT4) = "select moved, more, woken, next_due from @.promote($1)";
     Purge(TEXT, INT8_ARRAY) = "select @.purge($1, $2)";
@@ -66,10 +73,11 @@ statements! {
     Reconcile(UUID, INT8_ARRAY) = "select @.reconcile($1, $2)";
     Register(UUID, TEXT, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, INT8, INT8) = "select @.register($1, $2, $3, $4, $5, $6, $7)";
     Renew(UUID, INT8) = "select @.renew($1, $2)";
+    Replicas() = "select coalesce(nullif(application_name, ''), pid::text), coalesce(sync_state, '') from pg_stat_replication order by 1 limit 20";
     Replay(INT8_ARRAY, BYTEA_ARRAY, INT4) = "select @.replay($1, $2, $3)";
     Rescue(UUID, INT4, INT8_ARRAY, INT2_ARRAY, INT8_ARRAY, BYTEA_ARRAY, TEXT_ARRAY) = "select redelivered, buried from @.rescue($1, $2, $3, $4, $5, $6, $7)";
     RetireWorker(UUID) = "update @.workers set dead = true where id = $1 returning label";
-    ServerFacts() = "select current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit'), current_setting('synchronous_standby_names'), pg_is_in_recovery()";
+    ServerFacts() = "select current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit'), current_setting('synchronous_standby_names'), pg_is_in_recovery(), pg_has_role(current_user, 'pg_read_all_stats', 'usage'), current_setting('autovacuum')";
     Settle(UUID, INT4_ARRAY, INT8_ARRAY, INT2_ARRAY, INT8_ARRAY, INT2_ARRAY, INT8_ARRAY, BOOL_ARRAY, INT4_ARRAY, BYTEA_ARRAY, TEXT_ARRAY, INT4_ARRAY, INT8_ARRAY, TIMESTAMPTZ) = "select @.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
     SettleIn(UUID, INT4, INT8, INT2, INT8, TEXT, INT4_ARRAY, INT8_ARRAY) = "select @.settle_in($1, $2, $3, $4, $5, $6, $7, $8)";
     SettleDone(UUID, INT4_ARRAY, INT8_ARRAY, INT4_ARRAY, INT2_ARRAY, INT8_ARRAY, INT8_ARRAY, INT4_ARRAY, INT2_ARRAY, INT8_ARRAY, INT4_ARRAY, INT8_ARRAY) = "select @.settle_done($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
@@ -97,6 +105,21 @@ pub(crate) fn channel(schema: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// All instants are the server's: the only ones that are sent are the one that a user named for a job, and the one that
+    /// the server gave a moment before (`peek`). A process whose clock is wrong has no way to say so.
+    #[test]
+    fn no_statement_takes_the_time_of_this_process() {
+        for statement in Statement::ALL {
+            let times = statement
+                .types()
+                .iter()
+                .filter(|ty| [Type::TIMESTAMPTZ, Type::TIMESTAMPTZ_ARRAY, Type::TIMESTAMP].contains(ty))
+                .count();
+            let expected = usize::from(matches!(statement, Statement::EnqueueAll | Statement::Settle));
+            assert_eq!(times, expected, "{statement:?}");
+        }
+    }
 
     #[test]
     fn every_parameter_has_a_type() {

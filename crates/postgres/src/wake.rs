@@ -23,6 +23,9 @@ const NOTIFY_PAUSE: Duration = Duration::from_millis(5);
 const SELF_TEST: Duration = Duration::from_secs(30);
 const SELF_TEST_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Between two attempts to listen, at the longest: short enough that a server that is back is noticed within seconds.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
 /// Transactions of users are asked for at these paces until they end, and given up after a while: then polling finds
 /// their jobs.
 const COMMIT_PAUSE: Duration = Duration::from_millis(2);
@@ -263,8 +266,8 @@ pub(crate) async fn listen(store: SharedStore, signals: Arc<Signals>, tag: Strin
             pause = Duration::from_millis(50);
         }
         // Jitter: workers that lost the same server must not come back in step.
-        sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
-        pause = (pause * 2).min(Duration::from_secs(5));
+        sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 

@@ -127,3 +127,68 @@ async fn a_newer_schema_is_refused() {
     assert_eq!(error.code().as_str(), "schema_too_new");
     assert!(error.to_string().contains("99"), "{error}");
 }
+
+/// `doctor` names what holds vacuum back, and says what a confirmed job has survived.
+#[tokio::test]
+async fn the_check_names_what_holds_vacuum_back() {
+    // A server of its own: others hold transactions open too.
+    let server = celeriac_testkit::postgres::TestServer::private().unwrap();
+    let url = format!("{}?schema=jobs", server.url());
+    let broker = PostgresBroker::open(PostgresOptions::from_url(&url).unwrap()).await.unwrap();
+    let notes = async || {
+        let report = broker.check(celeriac_core::CheckOptions::default()).await.unwrap();
+        assert!(report.violations.is_empty(), "{:?}", report.violations);
+        report.notes.join("\n")
+    };
+    let before = notes().await;
+    assert!(!before.contains("holds back vacuum"), "{before}");
+    assert!(before.contains("on no synchronous replica"), "{before}");
+    let forgotten = connect(&url).await;
+    forgotten
+        .batch_execute("set application_name = 'weekly report'; begin isolation level repeatable read; select 1 from pg_class")
+        .await
+        .unwrap();
+    let slots = connect(&url).await;
+    slots.batch_execute("set synchronous_commit = off").await.unwrap();
+    // Other transactions come and go, many enough to matter.
+    slots
+        .batch_execute(
+            "do $$ begin for n in 1..60000 loop perform pg_current_xact_id(); commit; end loop; end $$",
+        )
+        .await
+        .unwrap();
+    let after = notes().await;
+    for part in ["application weekly report", "holds back vacuum", "pg_terminate_backend"] {
+        assert!(after.contains(part), "{part} is missing in {after}");
+    }
+    forgotten.batch_execute("rollback").await.unwrap();
+    let ended = notes().await;
+    assert!(!ended.contains("holds back vacuum"), "{ended}");
+}
+
+/// What SQL refuses has the same codes in Rust.
+#[tokio::test]
+async fn refusals_of_sql_are_the_errors_of_the_program() {
+    let url = fresh_url().unwrap();
+    let schema = url.split("schema=").nth(1).unwrap().to_owned();
+    let broker = PostgresBroker::open(PostgresOptions::from_url(&url).unwrap()).await.unwrap();
+    let client = connect(&url).await;
+    // A user's trigger calls our function within an enqueue.
+    client
+        .batch_execute(&format!(
+            "create function {schema}.follow() returns trigger language plpgsql as $$ begin
+               perform {schema}.enqueue('default', 'follow', '{{\"x\": \"0123456789\"}}', max_payload => 10);
+               return new;
+             end $$;
+             create trigger follow after insert on {schema}.jobs for each row when (new.task = 'lead')
+               execute function {schema}.follow()"
+        ))
+        .await
+        .unwrap();
+    let id = JobId::from_uuid(Uuid::now_v7());
+    let task = TaskName::new("lead").unwrap();
+    let job = NewJob::new(id, QueueName::default_queue(), task, Payload::from_json("{}").unwrap());
+    let error = broker.enqueue(vec![job], EnqueueOptions::default()).await.unwrap_err();
+    assert_eq!(error.code().as_str(), "payload_too_large", "{}", error.full());
+    assert!(error.to_string().contains("follow") && error.to_string().contains("limit is 10"), "{error}");
+}

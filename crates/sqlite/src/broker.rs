@@ -16,7 +16,9 @@ use crate::options::{Place, SqliteOptions, Synchronous};
 use crate::reader::Reader;
 use crate::wake::{Wake, Watcher, has_work};
 use crate::writer::{Clock, Durability, Writer};
-use crate::{check, claim, connection, enqueue, inspect, lease, maintain, operate, queues, schema, settle};
+use crate::{
+    check, claim, connection, enqueue, inspect, lease, maintain, operate, patrol, queues, schema, settle,
+};
 
 /// The embedded engine: one SQLite file, shared by any number of processes of one machine.
 ///
@@ -27,7 +29,7 @@ pub struct SqliteBroker {
     wake: Arc<Wake>,
     /// Absent for a store in memory: nothing else can see that.
     side: Option<Side>,
-    writer: Writer,
+    pub(crate) writer: Writer,
 }
 
 /// What a file has beside the writer.
@@ -234,9 +236,17 @@ impl Broker for SqliteBroker {
     }
 
     fn maintain(&self, options: MaintainOptions) -> BoxFuture<'_, Result<Maintenance>> {
-        Box::pin(self.writer.run("maintain", Durability::Durable, move |transaction| {
-            maintain::maintain(transaction, &options)
-        }))
+        Box::pin(async move {
+            let maintain = self.writer.run("maintain", Durability::Durable, move |transaction| {
+                let due = patrol::begin(transaction)?;
+                Ok((maintain::maintain(transaction, &options)?, due))
+            });
+            let (mut done, due) = maintain.await?;
+            if due {
+                done.mended = self.patrol().await?;
+            }
+            Ok(done)
+        })
     }
 
     fn declare(&self, queue: QueueName, change: QueueChange) -> BoxFuture<'_, Result<Declared>> {

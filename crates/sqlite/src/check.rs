@@ -20,6 +20,14 @@ const PLACE: &str = "a job in `jobs` is after the cursor, in a hole, or in one o
 const ONE_ROOM: &str = "a job is in exactly one room";
 const COUNTERS: &str = "a queue's counters agree with its jobs";
 
+const ORPHAN: &str = "a claim's worker is registered";
+
+/// Whether a violation keeps a job from ever being handed out.
+pub(crate) fn breaks_a_place(violation: &Violation) -> bool {
+    violation.invariant == ORPHAN
+        || (violation.invariant == PLACE && violation.detail.ends_with("is nowhere"))
+}
+
 /// What is where, as counted row by row.
 #[derive(Default)]
 struct Counted {
@@ -81,7 +89,7 @@ fn check_claims(connection: &Connection, report: &mut CheckReport) -> Result<(),
         .query_map([], |row| row.get(0))?
         .collect::<rusqlite::Result<_>>()?;
     for claim in orphans {
-        report.violations.push(Violation::new("a claim's worker is registered", format!("claim {claim}")));
+        report.violations.push(Violation::new(ORPHAN, format!("claim {claim}")));
     }
     let holders = Holders::load(connection)?;
     let mut last = -1;

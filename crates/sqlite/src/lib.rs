@@ -23,6 +23,7 @@ mod lease;
 mod maintain;
 mod operate;
 mod options;
+mod patrol;
 mod queues;
 mod reader;
 mod room;

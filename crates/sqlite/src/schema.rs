@@ -8,11 +8,11 @@ use crate::state::QueueState;
 /// Marks a file as a Celeriac store (`PRAGMA application_id`): "CELR".
 pub(crate) const APPLICATION_ID: i64 = 0x4345_4C52;
 /// The newest schema that this program knows (`PRAGMA user_version`).
-pub(crate) const VERSION: i64 = 1;
+pub(crate) const VERSION: i64 = 2;
 
 /// Each entry takes the schema from its index to the next version. Only additive: an older program of the
 /// previous version may still be running.
-const MIGRATIONS: [&str; VERSION as usize] = [V1];
+const MIGRATIONS: [&str; VERSION as usize] = [V1, V2];
 
 // A job's row has the same columns in every room; `key` orders a room.
 //
@@ -150,6 +150,12 @@ create table tasks (name text primary key, info text not null, seen_at integer n
 create table cancellations (id blob primary key, asked_at integer not null) strict, without rowid;
 create table remembered (id blob primary key, at integer not null) strict, without rowid;
 create index remembered_at on remembered (at);
+";
+
+/// When the full check is due; 0 before the first maintenance.
+const V2: &str = "
+create table patrol (id integer primary key check (id = 1), due_at integer not null, found integer not null) strict;
+insert into patrol (id, due_at, found) values (1, 0, 0);
 ";
 
 /// Creates the schema, or takes it to [`VERSION`], under the write lock: of several programs one does it and

@@ -8,7 +8,7 @@
 //! lock goes with the process, however it ends.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Error, ErrorKind, Result};
+use std::io::{Error, ErrorKind, Result, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
@@ -80,6 +80,10 @@ impl TestServer {
     /// # Errors
     /// As [`TestServer::shared`].
     pub fn private() -> Result<Self> {
+        Self::private_with(Home::prepare)
+    }
+
+    fn private_with(prepare: impl FnOnce(&Home) -> Result<()>) -> Result<Self> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("celeriac-postgres-{}-{number}", std::process::id());
@@ -88,10 +92,82 @@ impl TestServer {
         let users = lock_file(&folder, "users.lock")?;
         users.lock_shared()?;
         let home = Home { folder, programs: programs()?, port: free_port()? };
-        home.prepare()?;
-        home.start()?;
+        // Before anything is there that must not outlive this process.
         home.watch()?;
+        prepare(&home)?;
+        home.start()?;
         Ok(Self { home, _users: users })
+    }
+
+    /// A private server whose data lie on a file system of `megabytes`, which [`TestServer::fill_disk`] can fill.
+    ///
+    /// # Errors
+    /// As [`TestServer::shared`], and where no file system may be mounted: for anybody but root.
+    pub fn on_small_disk(megabytes: u32) -> Result<Self> {
+        Self::private_with(|home| {
+            fs::create_dir_all(home.data())?;
+            let size = format!("size={megabytes}m");
+            run(Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(home.data()))?;
+            home.prepare()
+        })
+    }
+
+    /// Starts a streaming replica of this server.
+    ///
+    /// # Errors
+    /// As [`TestServer::shared`].
+    pub fn replica(&self) -> Result<Self> {
+        let address = format!("host=127.0.0.1 port={} user=postgres", self.home.port);
+        Self::private_with(|home| {
+            if is_root() {
+                run(Command::new("chown").arg("postgres").arg(&home.folder))?;
+            }
+            run(home
+                .program("pg_basebackup")
+                .args(["-d", &address, "-R", "-X", "stream", "-c", "fast", "-D"])
+                .arg(home.data()))
+        })
+    }
+
+    /// Makes a replica a server that takes writes.
+    ///
+    /// # Errors
+    /// When it is none, or does not answer.
+    pub fn promote(&self) -> Result<()> {
+        self.home.control(&["promote", "-w"])
+    }
+
+    /// Leaves no free byte on a small disk.
+    ///
+    /// # Errors
+    /// When the file that fills it cannot be made.
+    pub fn fill_disk(&self) -> Result<()> {
+        let mut ballast = File::create(self.home.data().join("ballast"))?;
+        for size in [1 << 20, 1 << 12, 1] {
+            let chunk = vec![0; size];
+            while ballast.write_all(&chunk).is_ok() {}
+        }
+        Ok(())
+    }
+
+    /// Frees the disk, and starts the server again if it died of it.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn free_disk(&self) -> Result<()> {
+        fs::remove_file(self.home.data().join("ballast"))?;
+        let deadline = Instant::now() + PATIENCE;
+        let port = self.home.port.to_string();
+        while run(self.home.program("pg_isready").args(["-h", "127.0.0.1", "-p", &port])).is_err() {
+            if Instant::now() > deadline {
+                return Err(Error::other("the server does not come back"));
+            }
+            if self.home.control(&["status"]).is_err() {
+                self.home.start()?;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
     }
 
     /// The URL of its database, for a superuser, without parameters.
@@ -175,12 +251,14 @@ impl Home {
     /// Makes a cluster without anything in it.
     fn prepare(&self) -> Result<()> {
         let data = self.data();
-        if data.exists() {
+        if fs::read_dir(&data).is_ok_and(|mut entries| entries.next().is_some()) {
             // Left by a server that the machine ended.
             fs::remove_dir_all(&data)?;
         }
         if is_root() {
-            run(Command::new("chown").arg("postgres").arg(&self.folder))?;
+            // The folder of the data may be there, empty: the place of a mounted disk.
+            let places = [&self.folder, &data].into_iter().filter(|place| place.exists());
+            run(Command::new("chown").arg("postgres").args(places))?;
         }
         run(self.program("initdb").arg("-D").arg(&data).args([
             "-U",
@@ -246,6 +324,7 @@ impl Home {
                 exec 9>users.lock
                 if flock -xn 9; then
                     $2 "$3/pg_ctl" -D "$1/data" stop -m immediate -w >/dev/null 2>&1
+                    umount "$1/data" >/dev/null 2>&1
                     # Moved away first: who comes while it is removed must not find half of it.
                     cd / && mv "$1" "$1.removed.$$" && rm -rf "$1.removed.$$"
                     exit 0

@@ -34,6 +34,13 @@ async fn run_rounds(broker: Arc<dyn Broker>) {
                         "took the jobs of dead workers back"
                     );
                 }
+                if round.mended > 0 {
+                    tracing::error!(
+                        jobs = round.mended,
+                        "jobs that nothing led to were found and given back; unless a transaction was open for hours, \
+                         this is an error of Celeriac: please report it"
+                    );
+                }
                 if round.more {
                     // Let others have the store's lock in between.
                     tokio::task::yield_now().await;

@@ -30,9 +30,21 @@
 //! Panics are failures of their job. Errors of the store are waited out with growing pauses, logged once for each change, and
 //! verdicts are kept until they can be written. A worker whose lease was lost takes a new identity and goes on.
 //!
+//! # What a handler writes in the worker's transaction happens once
+//!
+//! On PostgreSQL a task may take the transaction in which its verdict is written, as a parameter of type
+//! `Transaction`. What it writes there and the verdict are committed together or not at all: after an error, a panic, a
+//! crash at any point, or the loss of the job to another worker nothing of it is there, and the job runs again. A store
+//! that has no such transaction refuses the worker at its start.
+//!
+//! # What goes wrong in the store itself is found
+//!
+//! Now and then, at intervals of a hundred times its own length, one process looks whether something leads to every
+//! stored job. What nothing leads to goes back to its queue, and the log calls it an error of ours.
+//!
 //! # What is not promised
 //!
-//! * **Exactly once.** A worker may die after the work and before its verdict is written; then the job runs again. Make
+//! * **Exactly once**, in general. A worker may die after the work and before its verdict is written; then the job runs again. Make
 //!   handlers repeatable: let the effect carry [`Context::job_id`](crate::Context::job_id), which is the same in every
 //!   attempt, as a key where it happens. Where running twice is worse than not at all, `delivery = "at_most_once"`
 //!   acknowledges the job before it runs: never redelivered, never tried again, and in the bin if it did not
