@@ -1,8 +1,9 @@
 //! The smallest complete program: a task, a job, a worker.
 //!
 //! ```sh
+//! export CELERIAC_BROKER=sqlite:hello.db    # or postgres://user@host/database
 //! cargo run --example hello -- enqueue Ada
-//! cargo run --example hello -- --broker sqlite:hello.db --exit-when-empty
+//! cargo run --example hello -- --exit-when-empty
 //! ```
 
 use std::process::ExitCode;
@@ -16,7 +17,8 @@ async fn greet(name: String) {
 
 #[tokio::main]
 async fn enqueue(name: String) -> celeriac::Result<ExitCode> {
-    let celeriac = Client::connect("sqlite:hello.db").await?;
+    let url = std::env::var("CELERIAC_BROKER").unwrap_or_else(|_| "sqlite:hello.db".to_owned());
+    let celeriac = Client::connect(&url).await?;
     let job = celeriac.enqueue(greet::call(name)).await?; // on the disk when this returns
     println!("stored as {}", job.id());
     Ok(ExitCode::SUCCESS)

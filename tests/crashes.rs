@@ -4,16 +4,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::ExitStatusExt;
 
 use celeriac::core::{AttemptKind, DeadReason, JobId, Room};
-use celeriac_tests::{Event, buried, call, drained, eventually, figures, jobs_in, site, sound};
+use celeriac_tests::{
+    Event, Site, buried, call, drained, eventually, figures, jobs_in, on_every_engine, sound,
+};
 use rustix::process::Signal;
 use serde_json::json;
 
+on_every_engine!(
+    a_killed_worker_loses_nothing,
+    a_poison_job_does_not_harm_its_neighbours,
+    an_at_most_once_job_is_not_repeated,
+    an_at_most_once_job_is_done,
+    a_killed_producer_keeps_its_promises,
+);
+
 /// `kill -9` of one of two workers in the middle of its work: no job is lost, and a job ran twice only if the dead worker
 /// had it.
-#[tokio::test]
-async fn a_killed_worker_loses_nothing() {
+async fn a_killed_worker_loses_nothing(site: Site) {
     const JOBS: usize = 2_000;
-    let site = site!();
     let client = site.client().await;
     let broker = client.broker();
     let calls = (0..JOBS).map(|_| call("record", &json!({"millis": 5})));
@@ -53,9 +61,7 @@ async fn a_killed_worker_loses_nothing() {
 }
 
 /// A job that takes its process with it, among forty that do not: only it ends in the bin.
-#[tokio::test]
-async fn a_poison_job_does_not_harm_its_neighbours() {
-    let site = site!();
+async fn a_poison_job_does_not_harm_its_neighbours(site: Site) {
     let client = site.client().await;
     let broker = client.broker();
     let mut calls: Vec<_> = (0..40).map(|_| call("record", &json!({"millis": 20}))).collect();
@@ -90,9 +96,7 @@ async fn a_poison_job_does_not_harm_its_neighbours() {
 }
 
 /// A job that may run at most once is not run again when its worker dies.
-#[tokio::test]
-async fn an_at_most_once_job_is_not_repeated() {
-    let site = site!();
+async fn an_at_most_once_job_is_not_repeated(site: Site) {
     let client = site.client().await;
     let broker = client.broker();
     let id = client.enqueue(call("once", &json!({"millis": 60_000}))).await.unwrap().id();
@@ -114,9 +118,7 @@ async fn an_at_most_once_job_is_not_repeated() {
 }
 
 /// A delivery that may not be repeated still ends well when nothing goes wrong.
-#[tokio::test]
-async fn an_at_most_once_job_is_done() {
-    let site = site!();
+async fn an_at_most_once_job_is_done(site: Site) {
     let client = site.client().await;
     client.enqueue(call("once", &json!({"millis": 1}))).await.unwrap();
     site.start_worker("--exit-when-empty").ended_well().await;
@@ -126,9 +128,7 @@ async fn an_at_most_once_job_is_done() {
 }
 
 /// Every enqueue that was answered is there after a `kill -9`, wherever the blow fell.
-#[tokio::test]
-async fn a_killed_producer_keeps_its_promises() {
-    let site = site!();
+async fn a_killed_producer_keeps_its_promises(site: Site) {
     let client = site.client().await;
     for (batch, at_once) in [(1, 16), (7, 3)] {
         let producer = site.start_producer(&format!("record 0 {batch} {at_once} 0"));

@@ -1,9 +1,18 @@
 //! Handlers that fail in every way, run by a real worker: each row of the design's table that a handler can cause.
 
 use celeriac::core::{AttemptKind, Call, CheckOptions, DeadReason, JobId, Room, TaskName, TaskSpec};
-use celeriac_tests::{Event, Site, buried, call, drained, eventually, figures, site, sound};
+use celeriac_tests::{Event, Site, buried, call, drained, eventually, figures, on_every_engine, site, sound};
 use rustix::process::Signal;
 use serde_json::json;
+
+on_every_engine!(
+    failures_are_tried_again_and_end,
+    a_panic_is_a_failure,
+    a_time_limit_is_a_failure,
+    a_snooze_counts_nothing,
+    an_unknown_task_is_set_aside,
+    synchronous_handlers_run_on_the_blocking_pool,
+);
 
 /// Runs a worker until nothing is left, not even a retry that waits for its time.
 async fn work_until_drained(site: &Site) {
@@ -15,9 +24,7 @@ async fn work_until_drained(site: &Site) {
 }
 
 /// Failures are tried again; the last one goes to the bin with all of them.
-#[tokio::test]
-async fn failures_are_tried_again_and_end() {
-    let site = site!();
+async fn failures_are_tried_again_and_end(site: Site) {
     let client = site.client().await;
     let recovers = client.enqueue(call("fail", &json!({"times": 2}))).await.unwrap().id();
     let gives_up = client.enqueue(call("fail", &json!({"times": 99}))).await.unwrap().id();
@@ -39,9 +46,7 @@ async fn failures_are_tried_again_and_end() {
 }
 
 /// A panic is a failure with its message and its place; the worker lives on.
-#[tokio::test]
-async fn a_panic_is_a_failure() {
-    let site = site!();
+async fn a_panic_is_a_failure(site: Site) {
     let client = site.client().await;
     let id = client.enqueue(call("panic", &json!({}))).await.unwrap().id();
     let calls = (0..20).map(|_| call("record", &json!({"millis": 5})));
@@ -64,9 +69,7 @@ async fn a_panic_is_a_failure() {
 }
 
 /// A handler that takes too long is stopped; that is a failure.
-#[tokio::test]
-async fn a_time_limit_is_a_failure() {
-    let site = site!();
+async fn a_time_limit_is_a_failure(site: Site) {
     let client = site.client().await;
     let id = client.enqueue(call("overrun", &json!({}))).await.unwrap().id();
     let own = client
@@ -161,9 +164,7 @@ async fn a_damaged_record_holds_up_nobody() {
 }
 
 /// A snooze is no failure.
-#[tokio::test]
-async fn a_snooze_counts_nothing() {
-    let site = site!();
+async fn a_snooze_counts_nothing(site: Site) {
     let client = site.client().await;
     let id = client.enqueue(call("snooze", &json!({}))).await.unwrap().id();
     work_until_drained(&site).await;
@@ -175,9 +176,7 @@ async fn a_snooze_counts_nothing() {
 }
 
 /// A job that no worker knows is set aside, counts nothing, and holds up nobody.
-#[tokio::test]
-async fn an_unknown_task_is_set_aside() {
-    let site = site!();
+async fn an_unknown_task_is_set_aside(site: Site) {
     let client = site.client().await;
     let ghost = Call::from_json(TaskSpec::new(TaskName::new("ghost").unwrap()), "{}");
     let ghost: JobId = client.enqueue(ghost).await.unwrap().id();
@@ -198,9 +197,7 @@ async fn an_unknown_task_is_set_aside() {
 }
 
 /// Synchronous handlers run beside each other and do not hold up the asynchronous ones.
-#[tokio::test]
-async fn synchronous_handlers_run_on_the_blocking_pool() {
-    let site = site!();
+async fn synchronous_handlers_run_on_the_blocking_pool(site: Site) {
     let client = site.client().await;
     let mut calls: Vec<_> = (0..16).map(|_| call("compute", &json!({"millis": 100}))).collect();
     calls.extend((0..50).map(|_| call("record", &json!({"millis": 1}))));

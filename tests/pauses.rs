@@ -4,9 +4,19 @@ use std::time::Duration;
 
 use celeriac::Client;
 use celeriac::core::{Cancelled, JobId, QueueChange, QueueName};
-use celeriac_tests::{Entry, Event, Process, call, drained, eventually, figures, site, sound};
+use celeriac_tests::{
+    Entry, Event, Process, Site, call, drained, eventually, figures, on_every_engine, sound,
+};
 use rustix::process::Signal;
 use serde_json::json;
+
+on_every_engine!(
+    a_worker_that_comes_back_changes_nothing,
+    late_verdicts_of_many_jobs_change_nothing,
+    a_blocked_runtime_keeps_its_lease,
+    a_running_job_is_cancelled_from_elsewhere,
+    a_delayed_job_runs_when_it_is_due,
+);
 
 fn events(ledger: &[Entry], id: JobId, process: u32) -> Vec<Event> {
     let of_run = ledger.iter().filter(|entry| entry.id == id && entry.process == process);
@@ -15,9 +25,7 @@ fn events(ledger: &[Entry], id: JobId, process: u32) -> Vec<Event> {
 
 /// A worker that is stopped for longer than its lease: another takes its job; when the first comes back its handler is
 /// told, what it says about the job counts for nothing, and it works on.
-#[tokio::test]
-async fn a_worker_that_comes_back_changes_nothing() {
-    let site = site!();
+async fn a_worker_that_comes_back_changes_nothing(site: Site) {
     let client = site.client().await;
     let broker = client.broker();
     let id = client.enqueue(call("record", &json!({"millis": 10_000}))).await.unwrap().id();
@@ -74,10 +82,8 @@ async fn stop_outside_of_transactions(worker: &Process, client: &Client) {
 }
 
 /// The same with many short jobs: the stopped worker has finished some and not yet said so.
-#[tokio::test]
-async fn late_verdicts_of_many_jobs_change_nothing() {
+async fn late_verdicts_of_many_jobs_change_nothing(site: Site) {
     const JOBS: usize = 200;
-    let site = site!();
     let client = site.client().await;
     let paused = site.start_worker("--concurrency 4 --prefetch 100 --lease 1s");
     for round in 1..=2 {
@@ -110,9 +116,7 @@ async fn late_verdicts_of_many_jobs_change_nothing() {
 }
 
 /// Handlers that block every thread of the runtime for several leases do not cost the lease.
-#[tokio::test]
-async fn a_blocked_runtime_keeps_its_lease() {
-    let site = site!();
+async fn a_blocked_runtime_keeps_its_lease(site: Site) {
     let client = site.client().await;
     let calls = (0..4).map(|_| call("block_runtime", &json!({"millis": 5_000})));
     client.enqueue_all(calls).await.unwrap();
@@ -133,9 +137,7 @@ async fn a_blocked_runtime_keeps_its_lease() {
 }
 
 /// A job is cancelled from another process while it runs.
-#[tokio::test]
-async fn a_running_job_is_cancelled_from_elsewhere() {
-    let site = site!();
+async fn a_running_job_is_cancelled_from_elsewhere(site: Site) {
     let client = site.client().await;
     let id = client.enqueue(call("record", &json!({"millis": 600_000}))).await.unwrap().id();
     let worker = site.start_worker("");
@@ -158,9 +160,7 @@ async fn a_running_job_is_cancelled_from_elsewhere() {
 }
 
 /// A job that waits for its time runs at its time, though the worker sleeps until then.
-#[tokio::test]
-async fn a_delayed_job_runs_when_it_is_due() {
-    let site = site!();
+async fn a_delayed_job_runs_when_it_is_due(site: Site) {
     let client = site.client().await;
     let worker = site.start_worker("");
     let call = call("record", &json!({"millis": 0})).delay(Duration::from_millis(1_500));

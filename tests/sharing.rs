@@ -1,15 +1,19 @@
-//! Many processes on one file.
+//! Many processes on one store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use celeriac::core::JobId;
-use celeriac_tests::{Event, drained, eventually, figures, site, sound};
+use celeriac_tests::{Event, Site, drained, eventually, figures, on_every_engine, sound};
 use rustix::process::Signal;
 
+on_every_engine!(
+    two_producers_and_two_workers_share_a_store,
+    a_store_is_made_once,
+    an_idle_worker_is_woken_from_another_process,
+);
+
 /// Two producers and two workers at once: every job that was promised runs, once.
-#[tokio::test]
-async fn two_producers_and_two_workers_share_a_file() {
-    let site = site!();
+async fn two_producers_and_two_workers_share_a_store(site: Site) {
     let workers = [site.start_worker("--concurrency 4"), site.start_worker("--concurrency 3 --prefetch 7")];
     let client = site.client().await;
     eventually("both workers", || async {
@@ -44,9 +48,7 @@ async fn two_producers_and_two_workers_share_a_file() {
 }
 
 /// Many programs open a store that does not exist yet: one makes it, all can use it.
-#[tokio::test]
-async fn a_store_is_made_once() {
-    let site = site!();
+async fn a_store_is_made_once(site: Site) {
     let workers: Vec<_> = (0..2).map(|_| site.start_worker("--queues other")).collect();
     let producers: Vec<_> = (0..6).map(|_| site.start_producer("record 5 1 1 0")).collect();
     for producer in producers {
@@ -66,9 +68,7 @@ async fn a_store_is_made_once() {
 }
 
 /// An idle worker in another process takes a job long before it would have looked by itself.
-#[tokio::test]
-async fn an_idle_worker_is_woken_from_another_process() {
-    let site = site!();
+async fn an_idle_worker_is_woken_from_another_process(site: Site) {
     let client = site.client().await;
     let worker = site.start_worker("");
     eventually("the worker", || async {

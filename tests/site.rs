@@ -36,11 +36,13 @@ pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut probe:
     }
 }
 
-/// A store on disk, a ledger beside it, and programs to start on them. Everything goes with it, processes too.
+/// A store, a ledger on disk, and programs to start on them. The files go with it, and the processes too.
 #[derive(Debug)]
 pub struct Site {
     folder: TempDir,
     store: PathBuf,
+    /// Of a store that is no file.
+    url: Option<String>,
     worker: PathBuf,
     producer: PathBuf,
     started: AtomicU32,
@@ -51,13 +53,30 @@ impl Site {
     pub fn new(worker: &str, producer: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = folder.path().join("jobs.db");
-        Self { folder, store, worker: worker.into(), producer: producer.into(), started: AtomicU32::new(0) }
+        Self {
+            folder,
+            store,
+            url: None,
+            worker: worker.into(),
+            producer: producer.into(),
+            started: AtomicU32::new(0),
+        }
     }
 
     /// The same with the store elsewhere: on a disk of its own.
     #[must_use]
     pub fn with_store(mut self, store: impl Into<PathBuf>) -> Self {
         self.store = store.into();
+        self
+    }
+
+    /// The same on PostgreSQL, in a schema of its own on the server that all tests share.
+    ///
+    /// # Panics
+    /// When there is no PostgreSQL; `tests/run` installs it.
+    #[must_use]
+    pub fn on_postgres(mut self) -> Self {
+        self.url = Some(celeriac_testkit::postgres::fresh_url().unwrap());
         self
     }
 
@@ -73,7 +92,7 @@ impl Site {
 
     /// The store's address.
     pub fn url(&self) -> String {
-        format!("sqlite:{}", self.store.display())
+        self.url.clone().unwrap_or_else(|| format!("sqlite:{}", self.store.display()))
     }
 
     /// A client in this process.

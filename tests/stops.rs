@@ -3,16 +3,21 @@
 use std::collections::BTreeMap;
 
 use celeriac::core::{JobId, Room};
-use celeriac_tests::{Event, call, eventually, figures, jobs_in, site, sound};
+use celeriac_tests::{Event, Site, call, eventually, figures, jobs_in, on_every_engine, sound};
 use rustix::process::Signal;
 use serde_json::json;
 
+on_every_engine!(
+    an_orderly_stop_under_load_counts_nothing,
+    the_grace_ends,
+    a_second_signal_stops_now,
+    an_idle_worker_stops,
+);
+
 /// SIGTERM under load: what runs is finished, what was only fetched goes back, and nothing counts as delivered. Then
 /// another worker does the rest, and every job has run once.
-#[tokio::test]
-async fn an_orderly_stop_under_load_counts_nothing() {
+async fn an_orderly_stop_under_load_counts_nothing(site: Site) {
     const JOBS: usize = 600;
-    let site = site!();
     let client = site.client().await;
     let broker = client.broker();
     let calls = (0..JOBS).map(|_| call("record", &json!({"millis": 20})));
@@ -52,9 +57,7 @@ async fn an_orderly_stop_under_load_counts_nothing() {
 }
 
 /// When the grace is over, handlers are told, and their jobs go back without a count.
-#[tokio::test]
-async fn the_grace_ends() {
-    let site = site!();
+async fn the_grace_ends(site: Site) {
     let client = site.client().await;
     let id = client.enqueue(call("record", &json!({"millis": 600_000}))).await.unwrap().id();
     let worker = site.start_worker("--grace 200ms");
@@ -69,9 +72,7 @@ async fn the_grace_ends() {
 }
 
 /// A second signal does not wait for a handler that takes ten minutes, though the grace would.
-#[tokio::test]
-async fn a_second_signal_stops_now() {
-    let site = site!();
+async fn a_second_signal_stops_now(site: Site) {
     let client = site.client().await;
     let id = client.enqueue(call("stubborn", &json!({"millis": 600_000}))).await.unwrap().id();
     let mut worker = site.start_worker("--grace 30m");
@@ -93,9 +94,7 @@ async fn a_second_signal_stops_now() {
 }
 
 /// An idle worker stops at once, and one that has nothing to do ends by itself if told so.
-#[tokio::test]
-async fn an_idle_worker_stops() {
-    let site = site!();
+async fn an_idle_worker_stops(site: Site) {
     let client = site.client().await;
     // Several times: the signal may come while the worker does not know yet that it is registered.
     for _ in 0..5 {

@@ -1,7 +1,12 @@
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use celeriac_core::{Broker, Call, Cancelled, Details, EnqueueOptions, Enqueued, JobId, NewJob, Result};
+use celeriac_core::{
+    Broker, Call, Cancelled, Details, EnqueueOptions, Enqueued, Error, JobId, NewJob, Result,
+};
+use celeriac_postgres::PostgresBroker;
+use celeriac_postgres::tokio_postgres::Transaction;
 use uuid::Uuid;
 
 use crate::connect::connect_broker;
@@ -104,6 +109,56 @@ impl Client {
                 jobs => self.broker.enqueue(jobs, self.options.clone()).await,
             }
         }
+    }
+
+    /// Stores a job in a transaction of yours on the same PostgreSQL database: it is there after your commit, and never
+    /// was after a rollback. Workers hear of it soon after the commit.
+    ///
+    /// ```no_run
+    /// # use celeriac::prelude::*;
+    /// # use celeriac::postgres::tokio_postgres;
+    /// # #[task] async fn ship(order: i64) {}
+    /// # async fn example(database: &mut tokio_postgres::Client, celeriac: Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let transaction = database.transaction().await?;
+    /// let order: i64 = transaction.query_one("insert into orders default values returning id", &[]).await?.get(0);
+    /// celeriac.enqueue_in(&transaction, ship::call(order)).await?;
+    /// transaction.commit().await?; // both, or neither
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Client::enqueue`], and [`Invalid`](Error::Invalid) if this client's store is not on PostgreSQL. After an
+    /// error of the database your transaction can only be rolled back.
+    pub async fn enqueue_in(&self, transaction: &Transaction<'_>, call: Call) -> Result<Enqueued> {
+        let id = fresh_id();
+        let stored = self.store_in(transaction, vec![call.into_job(id)?]).await?;
+        Ok(stored.into_iter().next().unwrap_or(Enqueued::New(id)))
+    }
+
+    /// As [`Client::enqueue_in`], with many jobs in one round trip. The answer has one entry for each, in order.
+    ///
+    /// # Errors
+    /// As [`Client::enqueue_in`], for the first call that is refused.
+    pub async fn enqueue_all_in(
+        &self,
+        transaction: &Transaction<'_>,
+        calls: impl IntoIterator<Item = Call> + Send,
+    ) -> Result<Vec<Enqueued>> {
+        let jobs: Result<Vec<NewJob>> = calls.into_iter().map(|call| call.into_job(fresh_id())).collect();
+        self.store_in(transaction, jobs?).await
+    }
+
+    async fn store_in(&self, transaction: &Transaction<'_>, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
+        let broker: &dyn Any = &*self.broker;
+        let Some(broker) = broker.downcast_ref::<PostgresBroker>() else {
+            return Err(Error::invalid(
+                "store",
+                &self.broker.to_string(),
+                "a transaction of PostgreSQL reaches only a store in the same database; connect to postgres://…",
+            ));
+        };
+        broker.enqueue_in(transaction, jobs, self.options.clone()).await
     }
 
     /// Removes a job that waits; asks the handler to stop if it runs.

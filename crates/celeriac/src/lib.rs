@@ -3,7 +3,8 @@
 //! * A job is on the disk before the call returns.
 //! * A worker process runs it. If it fails it is tried again in growing delays; if its worker dies another takes it.
 //! * What cannot succeed ends in a dead-letter bin, where a person sees it, reads why, and sends it back.
-//! * There is no server to run: the queue is one SQLite file that any number of processes on a machine share.
+//! * There is no server of ours to run: the queue is one SQLite file that any number of processes on a machine share, or,
+//!   past one machine, a schema in your PostgreSQL. Programs change nothing but the URL.
 //!
 //! # In twenty lines
 //!
@@ -52,6 +53,7 @@
 //! | say more than "it failed" | [`TaskError`] |
 //! | know the job, notice a stop | [`Context`] |
 //! | hand a pool or a configuration to handlers | [`State`] |
+//! | store a job in the transaction of the order it belongs to | [`Client::enqueue_in`], [`postgres`] |
 //! | look into the store, or act on it | [`Client::broker`], [`Broker`], and the command `celeriac` |
 //! | know what is promised, and at what price | [`book::promises`] |
 //! | know what happens when something breaks | [`book::failures`] |
@@ -90,8 +92,6 @@
 //!
 //! # When not to use it
 //!
-//! * Jobs must be spread over several machines: the SQLite file is for one. The [`Broker`] trait is made for other
-//!   engines, but this build has no other.
 //! * The caller needs the result: a job has no return value that somebody waits for. Let the handler store it.
 //! * The work is lost with the process anyway: a channel and a task of your runtime are cheaper.
 
@@ -112,6 +112,7 @@ pub use celeriac_core::{
     RetryPolicy, TaskName, Timestamp,
 };
 pub use celeriac_macros::task;
+pub use celeriac_postgres as postgres;
 pub use celeriac_worker::{
     Context, ExitWhenEmpty, Invocation, Prefetch, Registry, RegistryError, Report, Shutdown, State, States,
     Subscription, TaskDefinition, TaskError, Worker, WorkerBuilder, WorkerError,

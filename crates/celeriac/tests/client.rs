@@ -127,7 +127,7 @@ async fn a_waiting_job_can_be_cancelled() {
 async fn bad_urls_are_refused_before_anything_is_opened() {
     let (kind, text) = code(Client::connect("mysql://me:s3cret@host/db").await);
     assert_eq!(kind.as_str(), "unsupported_url");
-    assert!(text.contains("known is sqlite:PATH") && !text.contains("s3cret"), "{text}");
+    assert!(text.contains("known are sqlite:PATH") && !text.contains("s3cret"), "{text}");
 }
 
 #[tokio::test]

@@ -184,7 +184,7 @@ fn wrong_usage_is_2_and_wrong_stores_are_1() {
         (&["--broker", ""], 2, "a value is required for '--broker <URL>'"),
         (&["--prefetch", "0"], 2, "allowed are auto and the numbers 1 to"),
         (&["--broker", &broker, "--log", "a=b=c"], 2, "log filter"),
-        (&["--broker", "postgres://me:s3cret@host/db"], 1, "PostgreSQL is not in this build"),
+        (&["--broker", "postgres://me:s3cret@host/db?speed=9"], 1, "speed"),
         (&["--broker", "mysql://me:s3cret@host/db"], 1, "unknown kind of broker"),
         (&["--broker", &text], 1, "is no Celeriac store"),
         (&["frobnicate"], 2, "unrecognized subcommand"),

@@ -14,6 +14,7 @@ use crate::doctor::DoctorCommand;
 use crate::enqueue::EnqueueCommand;
 use crate::failure::{Exit, Failure};
 use crate::jobs::JobsCommand;
+use crate::migrate::MigrateCommand;
 use crate::output::{Format, Output};
 use crate::periodic::PeriodicCommand;
 use crate::plan::PlanCommand;
@@ -67,8 +68,7 @@ pub(crate) enum Command {
     Stats,
     /// List the tasks that workers have announced, with their parameters
     Tasks,
-    /// Create the store, or take it to this program's schema version
-    Migrate,
+    Migrate(MigrateCommand),
     Doctor(DoctorCommand),
     Bench(BenchCommand),
     #[command(hide = true)]

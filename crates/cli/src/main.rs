@@ -65,7 +65,7 @@ async fn run(command_line: CommandLine, output: &mut Output) -> Result<Exit, Fai
         Command::Doctor(command) => doctor::run(command, &store, output).await,
         Command::Enqueue(command) => enqueue::run(command, &store, output).await,
         Command::Jobs(command) => jobs::run(command, &store, output).await,
-        Command::Migrate => migrate::run(&store, output).await,
+        Command::Migrate(command) => migrate::run(command, &store, output).await,
         Command::Periodic(command) => periodic::run(command, output),
         Command::Plan(command) => plan::run(command, &store, output).await,
         Command::Queues(command) => queues::run(command, &store, output).await,

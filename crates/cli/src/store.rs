@@ -2,6 +2,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use celeriac::core::Broker;
+use celeriac_postgres::{PostgresBroker, PostgresOptions};
 use celeriac_sqlite::{Place, SqliteOptions};
 
 use crate::failure::Failure;
@@ -56,6 +57,18 @@ impl Store {
                 ),
             ));
         }
+        if missing == Missing::Refuse
+            && let Some(options) = self.postgres()?
+            && PostgresBroker::schema_version(&options).await? == 0
+        {
+            return Err(Failure::failed(
+                "no_such_store",
+                format!(
+                    "there is no store at {options}; correct the URL (its schema=… too), or create it with \
+                     `celeriac migrate`"
+                ),
+            ));
+        }
         Ok(celeriac::connect_broker(url).await?)
     }
 
@@ -76,10 +89,22 @@ impl Store {
         Ok(Some(SqliteOptions::from_url(url)?))
     }
 
+    /// How a PostgreSQL store is reached.
+    pub(crate) fn postgres(&self) -> Result<Option<PostgresOptions>, Failure> {
+        if self.engine()? != "postgres" {
+            return Ok(None);
+        }
+        Ok(Some(PostgresOptions::from_url(self.url()?)?))
+    }
+
     /// The kind of the store, such as `sqlite`.
     pub(crate) fn engine(&self) -> Result<&str, Failure> {
         let url = self.url()?;
-        Ok(url.split_once(':').map_or(url, |(scheme, _)| scheme))
+        Ok(match url.split_once(':') {
+            Some(("postgresql", _)) => "postgres",
+            Some((scheme, _)) => scheme,
+            None => url,
+        })
     }
 }
 
@@ -95,5 +120,14 @@ mod tests {
         assert_eq!(file("sqlite::memory:"), None);
         assert_eq!(file("postgres://host/db"), None);
         assert!(Store::new(None).file().is_err());
+    }
+
+    #[test]
+    fn both_names_of_postgres_are_one_engine() {
+        for url in ["postgres://host/db", "postgresql://host/db"] {
+            let store = Store::new(Some(url.to_owned()));
+            assert_eq!(store.engine().unwrap(), "postgres");
+            assert!(store.postgres().unwrap().is_some() && store.sqlite().unwrap().is_none());
+        }
     }
 }

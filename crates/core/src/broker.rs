@@ -1,3 +1,4 @@
+use std::any::Any;
 use std::fmt::{Debug, Display};
 use std::future::Future;
 use std::pin::Pin;
@@ -33,7 +34,10 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 ///
 /// Every implementation passes the conformance suite in `celeriac-testkit`. The trait is not sealed, but it
 /// may gain methods in any minor version.
-pub trait Broker: Debug + Display + Send + Sync + 'static {
+///
+/// What only one engine can do (store a job in a transaction of its database) is a method of its own type: a
+/// `&dyn Broker` is a `&dyn Any`, which can be asked for it.
+pub trait Broker: Any + Debug + Display + Send + Sync + 'static {
     /// Stores jobs, all of them or none.
     ///
     /// # Errors

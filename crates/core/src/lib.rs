@@ -26,6 +26,7 @@ mod retry;
 mod task;
 mod time;
 mod transaction;
+mod url;
 mod verdict;
 
 pub use arguments::{ArgumentProblem, InvalidArguments};
@@ -49,4 +50,5 @@ pub use retry::{InvalidRetry, RetryPolicy};
 pub use task::{Delivery, ParameterInfo, TaskInfo, TaskSpec};
 pub use time::{InvalidDuration, Timestamp, format_duration, parse_duration};
 pub use transaction::{Committed, JobTransaction, TransactionHandle, Transactions};
+pub use url::without_password;
 pub use verdict::{DeadReason, Failure, Outcome, Redelivery, Verdict, judge, max_attempts, redeliver};

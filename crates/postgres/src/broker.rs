@@ -43,6 +43,9 @@ pub struct PostgresBroker {
 }
 
 impl PostgresBroker {
+    /// The newest schema that this program knows.
+    pub const SCHEMA_VERSION: i64 = crate::migration::SUPPORTED;
+
     /// Connects, and brings the schema to this program's version unless the URL says `migrate=off`.
     ///
     /// # Errors

@@ -52,5 +52,8 @@ mod wake;
 
 pub use broker::PostgresBroker;
 pub use migration::{grants, migration_sql};
+/// The driver in the version of this engine: what [`PostgresBroker::enqueue_in`] takes a transaction of.
+pub use tokio_postgres;
+
 pub use options::{Listening, Pooler, PostgresOptions, TlsMode};
 pub use transaction::{InTransaction, Transaction};

@@ -38,7 +38,7 @@ const MIGRATIONS: &[Migration] = &[
 ];
 
 /// The newest schema that this program knows.
-const SUPPORTED: i64 = 3;
+pub(crate) const SUPPORTED: i64 = 3;
 
 /// The oldest program that works with the newest schema: the one that knew this version. It changes when a step takes
 /// something away, which must not happen while such programs run.

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use celeriac_core::{Error, Result, parse_duration};
+use celeriac_core::{Error, Result, parse_duration, without_password};
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
@@ -209,6 +209,13 @@ impl PostgresOptions {
     }
 }
 
+impl std::fmt::Display for PostgresOptions {
+    /// The URL without its secrets.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
 impl std::fmt::Debug for PostgresOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("PostgresOptions")
@@ -317,30 +324,6 @@ fn is_local(config: &Config) -> bool {
         #[cfg(unix)]
         Host::Unix(_) => true,
     })
-}
-
-/// The URL as it may be shown: neither the password before the `@` nor one among the parameters, nor a URL for `listen`.
-fn without_password(url: &str) -> String {
-    let (address, query) = url.split_once('?').map_or((url, None), |(address, query)| (address, Some(query)));
-    let shown = match address.split_once("://") {
-        Some((scheme, rest)) => match rest.rsplit_once('@') {
-            Some((user, host)) => match user.split_once(':') {
-                Some((name, _)) => format!("{scheme}://{name}:***@{host}"),
-                None => address.to_owned(),
-            },
-            None => address.to_owned(),
-        },
-        None => address.to_owned(),
-    };
-    let Some(query) = query else { return shown };
-    let pairs: Vec<String> = query
-        .split('&')
-        .map(|pair| match pair.split_once('=') {
-            Some((key @ ("password" | "listen"), value)) if value != "off" => format!("{key}=***"),
-            _ => pair.to_owned(),
-        })
-        .collect();
-    format!("{shown}?{}", pairs.join("&"))
 }
 
 fn percent_decoded(text: &str) -> Option<String> {

@@ -36,3 +36,4 @@ mod writer;
 
 pub use broker::SqliteBroker;
 pub use options::{Place, SqliteOptions, Synchronous};
+pub use schema::{SCHEMA_VERSION, migration_sql, schema_version};

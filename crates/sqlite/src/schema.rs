@@ -1,8 +1,8 @@
-use rusqlite::{Connection, TransactionBehavior};
-
-use celeriac_core::{Error, QueueName, QueueSettings};
+use celeriac_core::{Error, QueueName, QueueSettings, Result};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use crate::fault::Fault;
+use crate::options::{Place, SqliteOptions};
 use crate::state::QueueState;
 
 /// Marks a file as a Celeriac store (`PRAGMA application_id`): "CELR".
@@ -157,6 +157,41 @@ const V2: &str = "
 create table patrol (id integer primary key check (id = 1), due_at integer not null, found integer not null) strict;
 insert into patrol (id, due_at, found) values (1, 0, 0);
 ";
+
+/// The newest schema that this program knows.
+pub const SCHEMA_VERSION: i64 = VERSION;
+
+/// The schema version of a store; 0 if there is none. Opens the file for reading only, and makes none.
+///
+/// # Errors
+/// `SchemaTooNew`, `NotAStore` for a file of another kind, and those of a file that cannot be read.
+pub fn schema_version(options: &SqliteOptions) -> Result<i64> {
+    let store = options.to_string();
+    let Place::File(path) = &options.place else { return Ok(0) };
+    if !path.exists() {
+        return Ok(0);
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let found = Connection::open_with_flags(path, flags).map_err(Fault::from).and_then(|connection| {
+        connection.busy_timeout(options.busy_timeout)?;
+        version(&connection, &store)
+    });
+    found.map_err(|fault| fault.into_error(&store, "read the schema's version"))
+}
+
+/// The SQL that takes a schema of version `from` (0: there is none) to the newest, for people who want to read it
+/// first. The store's own migration does the same in one transaction and also declares the queue `default`.
+pub fn migration_sql(from: i64) -> String {
+    let mut text: String =
+        MIGRATIONS.iter().skip(usize::try_from(from).unwrap_or(0)).map(|step| step.trim_start()).collect();
+    if from == 0 {
+        text.push_str(&format!("pragma application_id = {APPLICATION_ID};\n"));
+    }
+    if from < VERSION {
+        text.push_str(&format!("pragma user_version = {VERSION};\n"));
+    }
+    text
+}
 
 /// Creates the schema, or takes it to [`VERSION`], under the write lock: of several programs one does it and
 /// the others find it done.

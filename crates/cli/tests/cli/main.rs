@@ -16,5 +16,6 @@ mod operations;
 mod periodic;
 mod pipe;
 mod plan;
+mod postgres;
 mod program;
 mod queues;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use celeriac::core::{Broker, ParameterInfo, QueueName, TaskInfo, TaskName, TaskSpec, WorkerId, WorkerInfo};
+use celeriac::postgres::tokio_postgres;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -55,6 +56,40 @@ impl Program {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("jobs.db").display());
         Self { folder, url }
+    }
+
+    /// With the URL of a schema on PostgreSQL that is not there yet.
+    pub(crate) fn on_postgres() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), url: celeriac_testkit::postgres::fresh_url().unwrap() }
+    }
+
+    /// The same store for another role of the database.
+    pub(crate) fn as_role(&self, role: &str) -> Self {
+        let url = self.url.replace("//postgres@", &format!("//{role}@"));
+        Self { folder: tempfile::tempdir().unwrap(), url }
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub(crate) fn url_of_schema(&self, schema: &str) -> String {
+        self.url.replace(self.schema(), schema)
+    }
+
+    /// The schema of a store on PostgreSQL.
+    pub(crate) fn schema(&self) -> &str {
+        self.url.split_once("schema=").unwrap().1
+    }
+
+    /// Runs statements as `psql` does.
+    pub(crate) fn on_postgres_itself(&self, sql: &str) {
+        let server = self.url.split('?').next().unwrap();
+        tokio::runtime::Runtime::new().unwrap().block_on(async {
+            let (client, connection) = tokio_postgres::connect(server, tokio_postgres::NoTls).await.unwrap();
+            tokio::spawn(connection);
+            client.batch_execute(sql).await.unwrap();
+        });
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
