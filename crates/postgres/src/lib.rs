@@ -33,6 +33,7 @@
 mod broker;
 mod check;
 mod claim;
+mod direct;
 mod enqueue;
 mod fault;
 mod inspection;

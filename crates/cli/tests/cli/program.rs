@@ -74,7 +74,7 @@ impl Program {
     }
 
     pub(crate) fn url_of_schema(&self, schema: &str) -> String {
-        self.url.replace(self.schema(), schema)
+        format!("{}schema={schema}", self.url.split_once("schema=").unwrap().0)
     }
 
     /// The schema of a store on PostgreSQL.
