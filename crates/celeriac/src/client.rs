@@ -5,8 +5,7 @@ use std::sync::Arc;
 use celeriac_core::{
     Broker, Call, Cancelled, Details, EnqueueOptions, Enqueued, Error, JobId, NewJob, Result,
 };
-use celeriac_postgres::PostgresBroker;
-use celeriac_postgres::tokio_postgres::Transaction;
+use celeriac_postgres::{InTransaction, PostgresBroker};
 use uuid::Uuid;
 
 use crate::connect::connect_broker;
@@ -112,7 +111,8 @@ impl Client {
     }
 
     /// Stores a job in a transaction of yours on the same PostgreSQL database: it is there after your commit, and never
-    /// was after a rollback. Workers hear of it soon after the commit.
+    /// was after a rollback. Workers hear of it soon after the commit. The transaction is one of `tokio_postgres` or
+    /// `deadpool_postgres`, or the one that a worker hands to a handler.
     ///
     /// ```no_run
     /// # use celeriac::prelude::*;
@@ -130,7 +130,7 @@ impl Client {
     /// # Errors
     /// As [`Client::enqueue`], and [`Invalid`](Error::Invalid) if this client's store is not on PostgreSQL. After an
     /// error of the database your transaction can only be rolled back.
-    pub async fn enqueue_in(&self, transaction: &Transaction<'_>, call: Call) -> Result<Enqueued> {
+    pub async fn enqueue_in(&self, transaction: &impl InTransaction, call: Call) -> Result<Enqueued> {
         let id = fresh_id();
         let stored = self.store_in(transaction, vec![call.into_job(id)?]).await?;
         Ok(stored.into_iter().next().unwrap_or(Enqueued::New(id)))
@@ -142,14 +142,14 @@ impl Client {
     /// As [`Client::enqueue_in`], for the first call that is refused.
     pub async fn enqueue_all_in(
         &self,
-        transaction: &Transaction<'_>,
+        transaction: &impl InTransaction,
         calls: impl IntoIterator<Item = Call> + Send,
     ) -> Result<Vec<Enqueued>> {
         let jobs: Result<Vec<NewJob>> = calls.into_iter().map(|call| call.into_job(fresh_id())).collect();
         self.store_in(transaction, jobs?).await
     }
 
-    async fn store_in(&self, transaction: &Transaction<'_>, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
+    async fn store_in(&self, transaction: &impl InTransaction, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
         let broker: &dyn Any = &*self.broker;
         let Some(broker) = broker.downcast_ref::<PostgresBroker>() else {
             return Err(Error::invalid(
