@@ -80,6 +80,13 @@ impl Site {
         self
     }
 
+    /// The same at this URL.
+    #[must_use]
+    pub fn at(mut self, url: &str) -> Self {
+        self.url = Some(url.to_owned());
+        self
+    }
+
     /// The folder.
     pub fn folder(&self) -> &Path {
         self.folder.path()

@@ -58,6 +58,13 @@ impl Process {
         assert!(status.success(), "{status}; it said:\n{}", self.errors());
     }
 
+    /// Waits for its end, which must be an orderly one. Gives all that it wrote to its error output.
+    pub async fn ended_saying(mut self) -> String {
+        let status = self.ended().await;
+        assert!(status.success(), "{status}; it said:\n{}", self.errors());
+        self.errors()
+    }
+
     /// Whether it has ended already.
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()

@@ -1,8 +1,10 @@
 //! `celeriac bench`: what this store does on this machine, beside what its database could do at best.
 //!
 //! `workload` has one function for each workload, `crew` the worker processes, `consumer` what runs inside
-//! them, `producer` the callers, `floor` the bare database, `report` the figures.
+//! them, `producer` the callers, `floor` the bare database, `usual` the way of other queues, `server` what the
+//! database's processes did, `report` the figures.
 
+mod comparison;
 mod consumer;
 mod crew;
 mod floor;
@@ -10,6 +12,11 @@ mod job;
 mod process;
 mod producer;
 mod report;
+mod scratch;
+mod series;
+mod server;
+mod snapshot;
+mod usual;
 mod workload;
 
 use std::time::Duration;
@@ -20,8 +27,11 @@ use clap::{Args, ValueEnum};
 
 pub(crate) use self::consumer::{ConsumerCommand, consume};
 
-use self::floor::{Floor, Part};
+use self::floor::{Floor, Load, Part};
 use self::report::{Report, Round};
+use self::server::Server;
+use self::snapshot::Snapshot;
+use self::usual::{Usual, Work};
 use self::workload::Bench;
 use crate::command_line::{bounded, parsed};
 use crate::failure::{Exit, Failure};
@@ -39,9 +49,15 @@ use crate::table::grouped;
 ///
 /// Each round measures the floor first and the workload after it: the floor is what the same
 /// database driver does at best with the same payload and durability and --batch rows a
-/// transaction: one thread, in a table with nothing but a key and the payload, in a file
-/// beside the store. Workers choose larger batches when many jobs wait, and callers share a
-/// commit, so a ratio can pass 1; --batch 1000 is about what a worker takes.
+/// transaction, in a table with nothing but a key and the payload: on SQLite one thread and a
+/// file beside the store, on PostgreSQL as many connections as there are callers (drain: as
+/// worker processes) in a schema beside it. Workers choose larger batches when many jobs
+/// wait, and callers share a commit, so a ratio can pass 1; --batch 1000 is about what a
+/// worker takes.
+///
+/// On PostgreSQL each round of enqueue, drain, steady and snapshot measures the usual way too:
+/// one table with a state column, SKIP LOCKED, batched, well indexed, without handlers. And
+/// the server's log and processor time (of a server on this machine) for each job.
 ///
 /// Compare ratios, not rates: machines are noisy. Quoted are the medians of the rounds; --json
 /// gives each.
@@ -54,6 +70,10 @@ use crate::table::grouped;
 ///   steady   Callers store and workers finish at the same time, for --seconds. Callers wait
 ///            when workers are far behind. Percentiles: from the call to the start of the
 ///            handler. Floor: insert and delete.
+///   snapshot As steady, while another session keeps an old snapshot of the database, as a
+///            report or a backup does. Compare the first ten seconds with the last.
+///   backlog  As drain, twice: with little behind the jobs, then with --backlog jobs behind
+///            them and as many that wait for their time.
 ///   latency  Nothing else to do; one job each 20 ms, --jobs times. Percentiles: from the call
 ///            to the start of the handler in another process. Floor: one insert a commit; the
 ///            ratio is of the medians.
@@ -82,12 +102,13 @@ pub(crate) struct BenchCommand {
     /// Jobs in one call, and in one transaction of the floor
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = bounded::<usize>(1..=10_000))]
     batch: usize,
-    /// How long a round of enqueue or steady takes, at the most
+    /// How long a round of enqueue, steady or snapshot takes, at the most
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = bounded::<u64>(1..=3_600))]
     seconds: u64,
-    /// Jobs that wait behind those that are drained (drain), or before any is stored (steady)
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = bounded::<u64>(0..=100_000_000))]
-    backlog: u64,
+    /// Jobs that wait behind those that are drained (drain, backlog [1000000]), or before any is stored (steady,
+    /// snapshot)
+    #[arg(long, value_name = "N", value_parser = bounded::<u64>(0..=100_000_000))]
+    backlog: Option<u64>,
     /// How often floor and workload take turns
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = bounded::<usize>(1..=50))]
     rounds: usize,
@@ -98,10 +119,12 @@ pub(crate) struct BenchCommand {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Workload {
+    Backlog,
     Drain,
     Enqueue,
     Floor,
     Latency,
+    Snapshot,
     Steady,
 }
 
@@ -114,8 +137,9 @@ pub(crate) async fn run(command: BenchCommand, store: &Store, output: &mut Outpu
              celeriac --broker sqlite:bench.db bench drain",
         ));
     }
-    if command.backlog > 0 && !matches!(command.workload, Workload::Drain | Workload::Steady) {
-        return Err(Failure::usage("--backlog means something for drain and steady only"));
+    let backlogged = [Workload::Backlog, Workload::Drain, Workload::Snapshot, Workload::Steady];
+    if command.backlog() > 0 && !backlogged.contains(&command.workload) {
+        return Err(Failure::usage("--backlog means something for backlog, drain, snapshot and steady only"));
     }
     let floor = Floor::beside(store)?;
     if command.workload == Workload::Floor {
@@ -125,9 +149,15 @@ pub(crate) async fn run(command: BenchCommand, store: &Store, output: &mut Outpu
     let queue = job::queue()?;
     broker.declare(queue.clone(), QueueChange::default()).await?;
     refuse_others(&*broker, &queue).await?;
-    let bench = Bench::new(Client::new(broker), queue, url.to_owned(), &command)?;
+    let postgres = store.postgres()?;
+    let server = match &postgres {
+        Some(options) => Some(Server::connect(options).await?),
+        None => None,
+    };
+    let bench = Bench::new(Client::new(broker), queue, url.to_owned(), &command, server)?;
     let mut report = Report::new(&command, store)?;
-    let result = rounds(&command, &bench, &floor, &mut report, output).await;
+    let usual = postgres.map(Usual::new);
+    let result = rounds(&command, store, &bench, &floor, usual.as_ref(), &mut report, output).await;
     // What a failed round left must not stand in the way of the next run.
     let cleaned = purge_waiting(&**bench.client.broker(), &bench.queue, BulkAct::Purge).await;
     result?;
@@ -138,21 +168,45 @@ pub(crate) async fn run(command: BenchCommand, store: &Store, output: &mut Outpu
 
 async fn rounds(
     command: &BenchCommand,
+    store: &Store,
     bench: &Bench,
     floor: &Floor,
+    usual: Option<&Usual>,
     report: &mut Report,
     output: &mut Output,
 ) -> Result<(), Failure> {
+    let load = Load::of(command, &job::payload(command.payload)?);
     for number in 1..=command.rounds {
-        let rate = floor.measure(command.floor_part(), command, job::payload(command.payload)?).await?;
+        let rate = floor.measure(command.floor_part(), load.clone()).await?;
+        let hold = async || match command.workload {
+            Workload::Snapshot => Snapshot::hold(store).await.map(Some),
+            _ => Ok(None),
+        };
+        let release = async |held: Option<Snapshot>| match held {
+            Some(held) => held.release().await,
+            None => Ok(()),
+        };
+        let usual_rate = match (usual, command.usual_work()) {
+            (Some(usual), Some(work)) => {
+                let held = hold().await?;
+                let load = Load { jobs: command.jobs(), ..load.clone() };
+                let rate = usual.measure(work, load).await?;
+                release(held).await?;
+                Some(rate)
+            }
+            _ => None,
+        };
+        let held = hold().await?;
         let mut round = match command.workload {
+            Workload::Backlog => bench.backlog().await?,
             Workload::Drain => bench.drain().await?,
             Workload::Enqueue => bench.enqueue().await?,
             // The floor alone was dealt with by the caller.
             Workload::Latency | Workload::Floor => bench.latency().await?,
-            Workload::Steady => bench.steady().await?,
+            Workload::Snapshot | Workload::Steady => bench.steady().await?,
         };
-        round.compare(command.workload, rate);
+        release(held).await?;
+        round.compare(command.workload, &rate, usual_rate.as_ref());
         output.remark(format_args!("round {number} of {}: {}", command.rounds, round.line()));
         report.rounds.push(round);
     }
@@ -169,7 +223,8 @@ async fn floor_alone(
     for number in 1..=command.rounds {
         let mut rates = Vec::new();
         for part in [Part::InsertAndDelete, Part::Insert, Part::ReadAndDelete] {
-            rates.push(floor.measure(part, command, job::payload(command.payload)?).await?);
+            let load = Load::of(command, &job::payload(command.payload)?);
+            rates.push(floor.measure(part, load).await?);
         }
         let [both, insert, read] = rates.as_slice() else {
             return Err(Failure::failed("bench", "the floor has three parts"));
@@ -211,11 +266,25 @@ async fn refuse_others(broker: &dyn Broker, queue: &QueueName) -> Result<(), Fai
 impl BenchCommand {
     const fn floor_part(&self) -> Part {
         match self.workload {
-            Workload::Drain => Part::ReadAndDelete,
+            Workload::Backlog | Workload::Drain => Part::ReadAndDelete,
             Workload::Enqueue => Part::Insert,
             Workload::Latency => Part::InsertSingly,
-            Workload::Steady | Workload::Floor => Part::InsertAndDelete,
+            Workload::Floor | Workload::Snapshot | Workload::Steady => Part::InsertAndDelete,
         }
+    }
+
+    /// What the usual way does to be compared; `None` where it would say nothing.
+    const fn usual_work(&self) -> Option<Work> {
+        match self.workload {
+            Workload::Drain => Some(Work::Drain),
+            Workload::Enqueue => Some(Work::Enqueue(self.duration())),
+            Workload::Snapshot | Workload::Steady => Some(Work::Steady(self.duration())),
+            Workload::Backlog | Workload::Floor | Workload::Latency => None,
+        }
+    }
+
+    fn backlog(&self) -> u64 {
+        self.backlog.unwrap_or(if self.workload == Workload::Backlog { 1_000_000 } else { 0 })
     }
 
     fn jobs(&self) -> u64 {
@@ -233,10 +302,12 @@ impl BenchCommand {
 impl Workload {
     const fn as_str(self) -> &'static str {
         match self {
+            Self::Backlog => "backlog",
             Self::Drain => "drain",
             Self::Enqueue => "enqueue",
             Self::Floor => "floor",
             Self::Latency => "latency",
+            Self::Snapshot => "snapshot",
             Self::Steady => "steady",
         }
     }

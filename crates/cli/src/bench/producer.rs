@@ -26,6 +26,8 @@ pub(crate) struct Producers {
 pub(crate) enum Timing {
     Off,
     On,
+    /// They do not, and are not due for a day.
+    Tomorrow,
 }
 
 /// When callers stop.
@@ -111,6 +113,7 @@ impl Producers {
         match self.timing {
             Timing::Off => job::plain_call(number, &self.text),
             Timing::On => job::timed_call(number, &self.text),
+            Timing::Tomorrow => job::plain_call(number, &self.text).delay(Duration::from_secs(24 * 60 * 60)),
         }
     }
 }
@@ -129,3 +132,6 @@ impl Window {
         }
     }
 }
+
+/// Callers at once, unless the command says otherwise.
+pub(crate) const CALLERS: usize = 4;

@@ -2,7 +2,9 @@ use serde::Serialize;
 
 use hdrhistogram::Histogram;
 
+use super::comparison::{ServerFigures, UsualFigures};
 use super::floor::Rate;
+use super::usual::UsualRate;
 use super::{BenchCommand, Workload};
 use crate::failure::Failure;
 use crate::output::Output;
@@ -54,6 +56,25 @@ pub(crate) struct Round {
     /// latency: processor time of an idle worker process, in hundredths of one core.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) idle_cpu_percent: Option<f64>,
+    /// latency on PostgreSQL: transactions of the database a second for each idle worker process; each of them is one
+    /// statement.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) idle_statements_per_s: Option<f64>,
+    /// steady and snapshot: the rates of the first and of the last ten seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) first_jobs_per_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) last_jobs_per_s: Option<f64>,
+    /// backlog: the rate with 10,000 jobs behind, and how the rate with all of them compares.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) small_backlog_jobs_per_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ratio_to_small_backlog: Option<f64>,
+    /// PostgreSQL only.
+    #[serde(flatten)]
+    pub(crate) server: Option<ServerFigures>,
+    #[serde(flatten)]
+    usual: Option<UsualFigures>,
     /// floor: the other parts.
     #[serde(skip_serializing_if = "Option::is_none")]
     insert_jobs_per_s: Option<f64>,
@@ -70,7 +91,7 @@ impl Report {
             batch: command.batch,
             concurrency: command.concurrency,
             processes: command.processes,
-            backlog: command.backlog,
+            backlog: command.backlog(),
             prefetch: command.prefetch.to_string(),
             rounds: Vec::new(),
         })
@@ -167,6 +188,7 @@ impl Round {
             jobs_per_s: both.jobs_per_s,
             floor_jobs_per_s: both.jobs_per_s,
             ratio_to_floor: 1.0,
+            server: both.cost.wal_bytes_per_job.map(|_| ServerFigures::new(both.cost)),
             p50_ms: Some(both.p50_ms),
             insert_jobs_per_s: Some(insert.jobs_per_s),
             read_and_delete_jobs_per_s: Some(read.jobs_per_s),
@@ -184,8 +206,12 @@ impl Round {
         (self.p50_ms, self.p95_ms, self.p99_ms) = (at(0.50), at(0.95), at(0.99));
     }
 
-    /// Compares with the floor that was measured just before.
-    pub(crate) fn compare(&mut self, workload: Workload, floor: Rate) {
+    /// Compares with what was measured just before.
+    pub(crate) fn compare(&mut self, workload: Workload, floor: &Rate, usual: Option<&UsualRate>) {
+        if let Some(server) = &mut self.server {
+            server.compare(floor.cost);
+        }
+        self.usual = usual.map(|usual| UsualFigures::new(usual, self.jobs_per_s));
         self.floor_jobs_per_s = floor.jobs_per_s;
         if workload == Workload::Latency {
             // The share of the wait that the disk alone would take.
@@ -206,6 +232,9 @@ impl Round {
         );
         if let (Some(p50), Some(p99)) = (self.p50_ms, self.p99_ms) {
             line.push_str(&format!(", p50 {p50:.2} ms, p99 {p99:.2} ms"));
+        }
+        if let (Some(first), Some(last)) = (self.first_jobs_per_s, self.last_jobs_per_s) {
+            line.push_str(&format!(", first {} last {}", whole(first), whole(last)));
         }
         line
     }
@@ -238,6 +267,13 @@ impl Round {
             ratio_to_single_caller: optional(|round| round.ratio_to_single_caller),
             floor_p50_ms: optional(|round| round.floor_p50_ms),
             idle_cpu_percent: optional(|round| round.idle_cpu_percent),
+            idle_statements_per_s: optional(|round| round.idle_statements_per_s),
+            first_jobs_per_s: optional(|round| round.first_jobs_per_s),
+            last_jobs_per_s: optional(|round| round.last_jobs_per_s),
+            small_backlog_jobs_per_s: optional(|round| round.small_backlog_jobs_per_s),
+            ratio_to_small_backlog: optional(|round| round.ratio_to_small_backlog),
+            server: ServerFigures::medians(rounds.iter().filter_map(|round| round.server)),
+            usual: UsualFigures::medians(rounds.iter().filter_map(|round| round.usual)),
             insert_jobs_per_s: optional(|round| round.insert_jobs_per_s),
             read_and_delete_jobs_per_s: optional(|round| round.read_and_delete_jobs_per_s),
         }
@@ -254,6 +290,17 @@ impl Round {
         if let Some(idle) = self.idle_cpu_percent {
             lines.push(format!("an idle worker process: {idle:.2} % of one core"));
         }
+        if let Some(statements) = self.idle_statements_per_s {
+            lines.push(format!("an idle worker process: {statements:.2} statements a second"));
+        }
+        if let (Some(first), Some(last)) = (self.first_jobs_per_s, self.last_jobs_per_s) {
+            lines.push(format!("first and last seconds: {} → {} jobs/s", whole(first), whole(last)));
+        }
+        if let (Some(small), Some(ratio)) = (self.small_backlog_jobs_per_s, self.ratio_to_small_backlog) {
+            lines.push(format!("with a small backlog: {} jobs/s; ratio {ratio:.2}", whole(small)));
+        }
+        lines.extend(self.server.as_ref().map(ServerFigures::remark));
+        lines.extend(self.usual.as_ref().map(UsualFigures::remark));
         if let Some(commit) = self.floor_p50_ms {
             lines.push(format!("a durable commit of one row: {commit:.2} ms"));
         }
@@ -272,7 +319,7 @@ fn whole(rate: f64) -> String {
     grouped(rate.round().max(0.0) as u64)
 }
 
-fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+pub(crate) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -286,6 +333,7 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::server::Cost;
 
     #[test]
     fn medians_are_of_each_figure_by_itself() {
@@ -301,12 +349,12 @@ mod tests {
 
     #[test]
     fn the_ratio_of_a_latency_is_of_times() {
-        let floor = Rate { jobs: 2000, seconds: 2.0, jobs_per_s: 1000.0, p50_ms: 1.0 };
+        let floor = Rate { jobs: 2000, seconds: 2.0, jobs_per_s: 1000.0, p50_ms: 1.0, cost: Cost::default() };
         let mut round = Round { p50_ms: Some(2.0), ..Round::new(300, 6.0) };
-        round.compare(Workload::Latency, floor.clone());
+        round.compare(Workload::Latency, &floor, None);
         assert_eq!(round.ratio_to_floor, 0.5);
         let mut round = Round::new(3000, 6.0);
-        round.compare(Workload::Steady, floor);
+        round.compare(Workload::Steady, &floor, None);
         assert_eq!(round.ratio_to_floor, 0.5);
     }
 }

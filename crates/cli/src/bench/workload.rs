@@ -6,9 +6,12 @@ use celeriac::Client;
 use celeriac::core::{BulkAct, QueueName, QueueStats};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
+use super::comparison::ServerFigures;
 use super::crew::{Crew, CrewReport};
-use super::producer::{Producers, Timing, Until, Window};
+use super::producer::{CALLERS, Producers, Timing, Until, Window};
 use super::report::Round;
+use super::series::Series;
+use super::server::{Reading, Server};
 use super::{BenchCommand, job, process};
 use crate::failure::Failure;
 use crate::queues::{find, purge_waiting};
@@ -27,6 +30,10 @@ pub(crate) struct Bench {
     time: Duration,
     backlog: u64,
     prefetch: String,
+    /// What is asked about costs; none on SQLite.
+    server: Option<Server>,
+    /// How often the store's counters are looked at. It bounds the error of an end, which is always late.
+    look: Duration,
     /// The idle worker is looked at once, in the first round.
     idle_seen: AtomicU64,
 }
@@ -37,7 +44,10 @@ impl Bench {
         queue: QueueName,
         url: String,
         command: &BenchCommand,
+        server: Option<Server>,
     ) -> Result<Self, Failure> {
+        // A look at a server is a statement that takes its time from the others.
+        let look = Duration::from_millis(if server.is_some() { 20 } else { 5 });
         Ok(Self {
             client,
             queue,
@@ -48,8 +58,10 @@ impl Bench {
             concurrency: command.concurrency,
             batch: command.batch,
             time: command.duration(),
-            backlog: command.backlog,
+            backlog: command.backlog(),
             prefetch: command.prefetch.to_string(),
+            server,
+            look,
             idle_seen: AtomicU64::new(0),
         })
     }
@@ -67,8 +79,10 @@ impl Bench {
             None
         };
         let cpu = process::cpu_seconds(None);
+        let reading = self.reading().await?;
         let produced = self.producers(callers, Timing::Off).run(until, None).await?;
         let mut round = Round::new(produced.jobs, produced.seconds);
+        self.take_cost(&mut round, reading, produced.jobs).await?;
         round.cpu_seconds = difference(process::cpu_seconds(None), cpu);
         round.peak_rss_mib = process::peak_rss_mib(None);
         round.percentiles(&produced.calls);
@@ -88,9 +102,43 @@ impl Bench {
     pub(crate) async fn drain(&self) -> Result<Round, Failure> {
         let all = Until { jobs: self.jobs + self.backlog, time: None };
         self.filling().run(all, None).await?;
+        let round = self.drain_from(all.jobs).await?;
+        if self.backlog > 0 {
+            self.empty().await?;
+        }
+        Ok(round)
+    }
+
+    /// The same jobs twice: with little behind them, then with `--backlog` jobs behind them and as many that wait for
+    /// their time.
+    pub(crate) async fn backlog(&self) -> Result<Round, Failure> {
+        let little = self.backlog.min(LITTLE);
+        self.fill_to(self.jobs + little, little).await?;
+        let small = self.drain_from(self.jobs + little).await?.jobs_per_s;
+        self.fill_to(self.jobs + self.backlog, self.backlog).await?;
+        let stored = self.figures().await?.ready;
+        let mut round = self.drain_from(stored).await?;
+        round.small_backlog_jobs_per_s = Some(small);
+        round.ratio_to_small_backlog = Some(round.jobs_per_s / small.max(f64::EPSILON));
+        self.empty().await?;
+        Ok(round)
+    }
+
+    /// Brings the queue to so many jobs that are due, and so many that are not for a day.
+    async fn fill_to(&self, ready: u64, scheduled: u64) -> Result<(), Failure> {
+        let found = self.figures().await?;
+        let missing = Until { jobs: ready.saturating_sub(found.ready + found.held), time: None };
+        self.filling().run(missing, None).await?;
+        let missing = Until { jobs: scheduled.saturating_sub(found.scheduled), time: None };
+        Producers { timing: Timing::Tomorrow, ..self.filling() }.run(missing, None).await.map(drop)
+    }
+
+    /// Drains `--jobs` of `stored`.
+    async fn drain_from(&self, stored: u64) -> Result<Round, Failure> {
         let before = self.figures().await?;
         let mut crew = self.crew(self.concurrency).await?;
         let cpu = process::cpu_seconds(None);
+        let reading = self.reading().await?;
         let start = Instant::now();
         crew.go().await?;
         self.wait_for_done(before.done + self.jobs, &mut crew, &AtomicU64::new(0)).await?;
@@ -99,12 +147,10 @@ impl Bench {
         let report = crew.stop().await?;
         round.take_crew(&report, own_cpu);
         let after = self.figures().await?;
-        self.account(&before, &after, &report, all.jobs)?;
+        self.account(&before, &after, &report, stored)?;
         // Until they were stopped, the workers went on with the backlog.
         round.handler_runs = Some(report.runs.saturating_sub(after.done - before.done - self.jobs));
-        if self.backlog > 0 {
-            self.empty().await?;
-        }
+        self.take_cost(&mut round, reading, after.done - before.done).await?;
         Ok(round)
     }
 
@@ -116,11 +162,13 @@ impl Bench {
         let window = Arc::new(Window {
             stored: AtomicU64::new(before.done),
             done: AtomicU64::new(before.done),
-            most: (callers * self.batch * WINDOW_CALLS).max(WINDOW_JOBS) as u64 + self.backlog,
+            most: window(callers, self.batch) + self.backlog,
         });
         let mut crew = self.crew(None).await?;
         let cpu = process::cpu_seconds(None);
-        let start = Instant::now();
+        let reading = self.reading().await?;
+        let mut series = Series::start();
+        let start = series.started();
         crew.go().await?;
         let producing = {
             let (producers, window) = (self.producers(callers, Timing::On), Arc::clone(&window));
@@ -128,11 +176,15 @@ impl Bench {
             tokio::spawn(async move { producers.run(until, Some(window)).await })
         };
         while start.elapsed() < self.time && !producing.is_finished() {
-            window.done.store(self.figures().await?.done, Ordering::Relaxed);
-            sleep(LOOK).await;
+            let done = self.figures().await?.done;
+            window.done.store(done, Ordering::Relaxed);
+            series.note(done - before.done);
+            sleep(self.look).await;
         }
         let finished = self.figures().await?.done - before.done;
+        series.note(finished);
         let mut round = Round::new(finished, start.elapsed().as_secs_f64());
+        (round.first_jobs_per_s, round.last_jobs_per_s) = series.first_and_last().unzip();
         let own_cpu = difference(process::cpu_seconds(None), cpu);
         let produced = producing
             .await
@@ -144,6 +196,7 @@ impl Bench {
         round.take_crew(&report, own_cpu);
         // The runs after the time was over are in the crew's count.
         round.handler_runs = Some(report.runs.saturating_sub(all - finished));
+        self.take_cost(&mut round, reading, all).await?;
         self.account(&before, &self.figures().await?, &report, all)?;
         Ok(round)
     }
@@ -157,9 +210,9 @@ impl Bench {
         let seen = AtomicU64::new(0);
         self.wait_for_done(before.done + 1, &mut crew, &seen).await?;
         let idle = if self.idle_seen.fetch_add(1, Ordering::Relaxed) == 0 {
-            self.idle_cpu_percent(&crew).await
+            self.idle(&crew).await?
         } else {
-            None
+            (None, None)
         };
         let cpu = process::cpu_seconds(None);
         let start = Instant::now();
@@ -177,18 +230,44 @@ impl Bench {
         round.percentiles(&report.waits);
         round.take_crew(&report, own_cpu);
         round.handler_runs = report.runs.checked_sub(1);
-        round.idle_cpu_percent = idle;
+        (round.idle_cpu_percent, round.idle_statements_per_s) = idle;
         self.account(&before, &self.figures().await?, &report, self.jobs + 1)?;
         Ok(round)
     }
 
-    /// Of one process, in hundredths of one core.
+    /// What one idle process costs: hundredths of one core, and transactions of the database a second.
     #[expect(clippy::cast_precision_loss, reason = "a few processes")]
-    async fn idle_cpu_percent(&self, crew: &Crew) -> Option<f64> {
+    async fn idle(&self, crew: &Crew) -> Result<(Option<f64>, Option<f64>), Failure> {
+        // A server's counters are up to a second old while it works, and settle when it does not.
+        if self.server.is_some() {
+            sleep(Duration::from_secs(2)).await;
+        }
+        let reading = self.reading().await?;
         let (before, start) = (crew.cpu_seconds(), Instant::now());
         sleep(IDLE).await;
-        let used = difference(crew.cpu_seconds(), before)?;
-        Some(used / start.elapsed().as_secs_f64() * 100.0 / self.processes as f64)
+        let cpu = difference(crew.cpu_seconds(), before);
+        let each = |sum: f64| sum / start.elapsed().as_secs_f64() / self.processes as f64;
+        let statements = match (self.reading().await?, reading) {
+            (Some(after), Some(before)) => Some(each(after.transactions_since(&before))),
+            _ => None,
+        };
+        Ok((cpu.map(|cpu| each(cpu) * 100.0), statements))
+    }
+
+    async fn reading(&self) -> Result<Option<Reading>, Failure> {
+        match &self.server {
+            Some(server) => server.read().await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// What the server did since `before`, for each of `jobs`.
+    async fn take_cost(&self, round: &mut Round, before: Option<Reading>, jobs: u64) -> Result<(), Failure> {
+        if let (Some(server), Some(before)) = (&self.server, before) {
+            let cost = server.cost_since(&before, jobs).await?;
+            round.server = Some(ServerFigures::new(cost));
+        }
+        Ok(())
     }
 
     async fn crew(&self, concurrency: Option<usize>) -> Result<Crew, Failure> {
@@ -235,7 +314,7 @@ impl Bench {
                 ));
             }
             crew.check()?;
-            sleep(LOOK).await;
+            sleep(self.look).await;
         }
     }
 
@@ -284,14 +363,18 @@ fn difference(after: Option<f64>, before: Option<f64>) -> Option<f64> {
     Some(after? - before?)
 }
 
-/// Callers at once, unless the command says otherwise.
-const CALLERS: usize = 4;
-/// How many calls of each caller may wait for workers in `steady`, and at least how many jobs: enough that
-/// workers always find full batches, few enough that the queue does not grow.
+/// How far callers may be ahead of workers: enough that workers always find full batches, few enough that the queue does
+/// not grow.
+pub(crate) fn window(callers: usize, batch: usize) -> u64 {
+    (callers * batch * WINDOW_CALLS).max(WINDOW_JOBS) as u64
+}
+
+/// Calls of each caller.
 const WINDOW_CALLS: usize = 20;
+/// And never fewer jobs than these.
 const WINDOW_JOBS: usize = 2_000;
-/// How often the store's counters are looked at. It bounds the error of an end, which is always late.
-const LOOK: Duration = Duration::from_millis(5);
+/// What `backlog` compares a large one with.
+const LITTLE: u64 = 10_000;
 /// How long an idle worker is watched: its processor time is shown in hundredths of a second.
 const IDLE: Duration = Duration::from_secs(5);
 /// Nothing moves for this long: something is broken.
