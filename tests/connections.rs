@@ -165,10 +165,10 @@ async fn a_transaction_pooler_is_enough() {
 async fn the_host_that_takes_writes_is_found() {
     let (standby, primary) = (TestServer::private().unwrap(), TestServer::private().unwrap());
     let database = PostgresOptions::from_url(&standby.url()).unwrap().connect().await.unwrap();
-    database
-        .batch_execute("alter system set default_transaction_read_only = on; select pg_reload_conf()")
-        .await
-        .unwrap();
+    // Each by itself: the first may not be in a transaction with others.
+    for statement in ["alter system set default_transaction_read_only = on", "select pg_reload_conf()"] {
+        database.batch_execute(statement).await.unwrap();
+    }
     let hosts = |attributes: &str| {
         // Nobody is at port 1.
         format!(
