@@ -139,6 +139,10 @@ fn what_does_not_fire_in_five_years_is_refused() {
     );
     assert_eq!(rare.next_after(at("2033-01-01T00:00:00Z")).unwrap().local, "2060-02-29T00:00:00+00:00");
     assert!(rare.first_fire(at("2030-01-01T00:00:00Z")).is_ok());
+    // Both fields must match, and the second Monday is never the first of a month.
+    let never = Timetable::Cron(Cron::parse("0 0 */31 * Mon#2").unwrap(), Zone::UTC);
+    assert!(never.first_fire(at("2027-01-01T00:00:00Z")).is_err());
+    assert_eq!(never.next_after(at("2027-01-01T00:00:00Z")), None);
     // Past the rules of zones nothing fires any more.
     let daily = Timetable::Cron(Cron::parse("@daily").unwrap(), Zone::UTC);
     assert!(daily.first_fire(at("2101-01-01T00:00:00Z")).is_err());
