@@ -38,7 +38,10 @@ proptest! {
         // Through gaps of more than two hours they do not look: Samoa skipped a day, Antarctic stations three hours.
         let mut around = changes(zone, minute_of(year, 1, 1), minute_of(year + 1, 1, 1));
         around.retain(|change| offset(zone, *change) - offset(zone, change - 1) <= 120);
-        prop_assume!(!around.is_empty());
+        // More than half of all zones and years have no change.
+        if around.is_empty() {
+            return Ok(());
+        }
         let from = (near.get(&around) - 36 * 60) * 60;
         let text = format!("{minute} {hour} * * *");
         let theirs = theirs(&text).unwrap();
