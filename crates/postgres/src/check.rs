@@ -21,7 +21,7 @@ impl PostgresBroker {
     }
 
     async fn check_rooms(&self, report: &mut CheckReport) -> Result<()> {
-        for row in self.store.query("check the store", Statement::CheckDoubles, &[]).await? {
+        for row in self.store.query_whole("check the store", Statement::CheckDoubles).await? {
             let (id, times): (Uuid, i64) = (row.get(0), row.get(1));
             report
                 .violations
@@ -32,7 +32,7 @@ impl PostgresBroker {
 
     async fn check_places(&self, options: &CheckOptions, report: &mut CheckReport) -> Result<()> {
         let mut lost: BTreeMap<i32, (Vec<i16>, Vec<i64>)> = BTreeMap::new();
-        for row in self.store.query("check the store", Statement::CheckMisplaced, &[]).await? {
+        for row in self.store.query_whole("check the store", Statement::CheckMisplaced).await? {
             let (queue, lane, seq, places): (i32, i16, i64, i32) =
                 (row.get(0), row.get(1), row.get(2), row.get(3));
             let mut violation = Violation::new(
@@ -55,7 +55,7 @@ impl PostgresBroker {
     }
 
     async fn check_claims(&self, options: &CheckOptions, report: &mut CheckReport) -> Result<()> {
-        for row in self.store.query("check the store", Statement::CheckOrphans, &[]).await? {
+        for row in self.store.query_whole("check the store", Statement::CheckOrphans).await? {
             let (queue, claim, worker): (i32, i64, Uuid) = (row.get(0), row.get(1), row.get(2));
             let mut violation = Violation::new(
                 "a claim's worker is registered",
@@ -75,8 +75,7 @@ impl PostgresBroker {
     async fn check_figures(&self, options: &CheckOptions, report: &mut CheckReport) -> Result<()> {
         let read = async {
             let mut session = self.store.session().await?;
-            // All counts of one instant: a live store changes between two statements.
-            session.query(Statement::BeginSnapshot, &[]).await?;
+            session.begin_whole().await?;
             let rows = session.query(Statement::CheckCounts, &[]).await?;
             session.commit().await?;
             Ok::<_, Fault>(rows)

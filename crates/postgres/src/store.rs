@@ -36,6 +36,8 @@ pub(crate) struct Session<'a> {
     store: &'a Store,
     object: Option<Object>,
     state: State,
+    /// Of each statement.
+    deadline: Duration,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -126,14 +128,34 @@ impl Store {
     ) -> Result<Vec<Row>> {
         let run = async {
             let object = self.leases.get().await?;
-            Session { store: self, object: Some(object), state: State::Idle }.query(statement, values).await
+            self.session_on(object).query(statement, values).await
         };
         run.await.map_err(|fault| self.error(fault, operation))
     }
 
     pub(crate) async fn session(&self) -> Result<Session<'_>, Fault> {
         let object = self.pool.get().await?;
-        Ok(Session { store: self, object: Some(object), state: State::Idle })
+        Ok(self.session_on(object))
+    }
+
+    const fn session_on(&self, object: Object) -> Session<'_> {
+        Session { store: self, object: Some(object), state: State::Idle, deadline: self.options.deadline }
+    }
+
+    /// Runs one statement that looks at every job, in a look of its own: it takes as long as the store is large.
+    pub(crate) async fn query_whole(
+        &self,
+        operation: &'static str,
+        statement: Statement,
+    ) -> Result<Vec<Row>> {
+        let run = async {
+            let mut session = self.session().await?;
+            session.begin_whole().await?;
+            let rows = session.query(statement, &[]).await?;
+            session.commit().await?;
+            Ok::<_, Fault>(rows)
+        };
+        run.await.map_err(|fault| self.error(fault, operation))
     }
 
     pub(crate) fn error(&self, fault: Fault, operation: &'static str) -> Error {
@@ -161,7 +183,7 @@ impl Session<'_> {
         statement: Statement,
         values: Values<'_>,
     ) -> Result<Vec<Row>, Fault> {
-        let deadline = self.store.options.deadline;
+        let deadline = self.deadline;
         let before = self.state;
         self.state = State::Busy;
         let Some(object) = &self.object else { return Err(Fault::Late(deadline)) };
@@ -237,6 +259,15 @@ impl Session<'_> {
         self.query(Statement::Begin, &[]).await.map(drop)
     }
 
+    /// Begins a look at everything, of one instant: a live store changes between two statements.
+    pub(crate) async fn begin_whole(&mut self) -> Result<(), Fault> {
+        self.query(Statement::BeginSnapshot, &[]).await?;
+        self.deadline = self.deadline.max(WHOLE);
+        // In this transaction alone, so it holds behind a pooler too.
+        let text = format!("set local statement_timeout = {}", self.deadline.as_millis());
+        self.batch(&text, self.store.options.deadline).await
+    }
+
     pub(crate) async fn commit(&mut self) -> Result<(), Fault> {
         self.query(Statement::Commit, &[]).await.map(drop)
     }
@@ -264,6 +295,10 @@ impl Drop for Session<'_> {
         }
     }
 }
+
+/// The deadline of a look at every job. Half an hour is a hundred million of them; the look of a person who gave up should
+/// not hold back vacuum for ever.
+const WHOLE: Duration = Duration::from_secs(30 * 60);
 
 /// What every session of ours needs, whatever the database, the role or the URL set. A transaction pooler takes no
 /// session settings; there the functions check what they depend on.

