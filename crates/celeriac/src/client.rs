@@ -1,11 +1,15 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use celeriac_core::{
     Broker, Call, Cancelled, Details, EnqueueOptions, Enqueued, Error, JobId, NewJob, Result,
 };
+use celeriac_metrics::ClientMeters;
 use celeriac_postgres::{InTransaction, PostgresBroker};
+use celeriac_worker::inject;
+use tracing::Instrument;
 use uuid::Uuid;
 
 use crate::connect::connect_broker;
@@ -34,6 +38,7 @@ use crate::connect::connect_broker;
 pub struct Client {
     broker: Arc<dyn Broker>,
     options: EnqueueOptions,
+    meters: Arc<ClientMeters>,
 }
 
 impl Client {
@@ -47,7 +52,7 @@ impl Client {
 
     /// A client of a broker that is open already.
     pub fn new(broker: Arc<dyn Broker>) -> Self {
-        Self { broker, options: EnqueueOptions::default() }
+        Self { broker, options: EnqueueOptions::default(), meters: Arc::new(ClientMeters::new()) }
     }
 
     /// Declares a queue that does not exist when a job is enqueued into it.
@@ -87,7 +92,7 @@ impl Client {
     /// [`DeadlinePassed`]: crate::Error::DeadlinePassed
     pub async fn enqueue(&self, call: Call) -> Result<Enqueued> {
         let id = fresh_id();
-        let stored = self.broker.enqueue(vec![call.into_job(id)?], self.options.clone()).await?;
+        let stored = self.store(vec![call.into_job(id)?]).await?;
         // One answer for each job is the broker's contract; without an answer the call succeeded all the same.
         Ok(stored.into_iter().next().unwrap_or(Enqueued::New(id)))
     }
@@ -105,7 +110,7 @@ impl Client {
         async move {
             match jobs? {
                 none if none.is_empty() => Ok(Vec::new()),
-                jobs => self.broker.enqueue(jobs, self.options.clone()).await,
+                jobs => self.store(jobs).await,
             }
         }
     }
@@ -149,7 +154,11 @@ impl Client {
         self.store_in(transaction, jobs?).await
     }
 
-    async fn store_in(&self, transaction: &impl InTransaction, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
+    async fn store_in(
+        &self,
+        transaction: &impl InTransaction,
+        mut jobs: Vec<NewJob>,
+    ) -> Result<Vec<Enqueued>> {
         let broker: &dyn Any = &*self.broker;
         let Some(broker) = broker.downcast_ref::<PostgresBroker>() else {
             return Err(Error::invalid(
@@ -158,7 +167,32 @@ impl Client {
                 "a transaction of PostgreSQL reaches only a store in the same database; connect to postgres://…",
             ));
         };
-        broker.enqueue_in(transaction, jobs, self.options.clone()).await
+        jobs.iter_mut().for_each(inject);
+        let kinds: Vec<_> = jobs.iter().map(|job| (job.queue.clone(), job.task.clone())).collect();
+        let asked = Instant::now();
+        let answer = broker.enqueue_in(transaction, jobs, self.options.clone()).await;
+        // Counted now: whether the caller commits is not for us to know.
+        self.meters.many(&kinds, &answer, asked.elapsed());
+        answer
+    }
+
+    async fn store(&self, mut jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
+        let asked = Instant::now();
+        let span = match &jobs[..] {
+            [job] => tracing::info_span!("enqueue", job = %job.id, task = %job.task, queue = %job.queue),
+            jobs => tracing::info_span!("enqueue", jobs = jobs.len()),
+        };
+        span.in_scope(|| jobs.iter_mut().for_each(inject));
+        if let [job] = &jobs[..] {
+            let (queue, task) = (job.queue.clone(), job.task.clone());
+            let answer = self.broker.enqueue(jobs, self.options.clone()).instrument(span).await;
+            self.meters.one(&queue, &task, &answer, asked.elapsed());
+            return answer;
+        }
+        let kinds: Vec<_> = jobs.iter().map(|job| (job.queue.clone(), job.task.clone())).collect();
+        let answer = self.broker.enqueue(jobs, self.options.clone()).instrument(span).await;
+        self.meters.many(&kinds, &answer, asked.elapsed());
+        answer
     }
 
     /// Removes a job that waits; asks the handler to stop if it runs.

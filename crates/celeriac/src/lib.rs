@@ -112,10 +112,13 @@ pub use celeriac_core::{
     RetryPolicy, TaskName, Timestamp,
 };
 pub use celeriac_macros::task;
+pub use celeriac_metrics as metrics;
+pub use celeriac_monitor as monitor;
 pub use celeriac_postgres as postgres;
 pub use celeriac_worker::{
-    Context, ExitWhenEmpty, Invocation, Prefetch, Registry, RegistryError, Report, Shutdown, State, States,
-    Subscription, TaskDefinition, TaskError, Worker, WorkerBuilder, WorkerError,
+    Context, ExitWhenEmpty, Invocation, Phase, Prefetch, Propagation, Pulse, Registry, RegistryError, Report,
+    Shutdown, State, States, Subscription, TaskDefinition, TaskError, Vitals, Worker, WorkerBuilder,
+    WorkerError, set_propagation,
 };
 
 pub use crate::client::Client;

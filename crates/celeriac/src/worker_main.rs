@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use celeriac_core::{Broker, Error, Result};
-use celeriac_worker::{ExitWhenEmpty, Registry, Shutdown, StateKey, States, Worker, WorkerError};
+use celeriac_monitor::{Exporter, Monitor, MonitorOptions, Reach};
+use celeriac_worker::{ExitWhenEmpty, Pulse, Registry, Shutdown, StateKey, States, Worker, WorkerError};
 use clap::error::ErrorKind;
+use tokio::task::JoinSet;
 use tracing_subscriber::EnvFilter;
 
 use crate::client::Client;
@@ -144,11 +146,23 @@ impl WorkerMain {
         registry
             .check_given(|key| key == StateKey::of::<Client>() || self.states.contains(key))
             .map_err(|error| failed(&error.to_string()))?;
-        Ok(Prepared { options, registry, url, filter })
+        let monitor = options.metrics.map(|address| {
+            let mut monitor = MonitorOptions::new(address);
+            if options.metrics_public {
+                monitor.reach = Reach::Anywhere;
+            }
+            monitor.live_within = options.live_within;
+            monitor.sample_every = options.metrics_sample;
+            monitor
+        });
+        if let Some(Err(error)) = monitor.as_ref().map(MonitorOptions::check) {
+            return Err(usage(ErrorKind::ValueValidation, &error.to_string()));
+        }
+        Ok(Prepared { options, registry, url, filter, monitor })
     }
 
     async fn serve(self, prepared: Prepared) -> ExitCode {
-        let Prepared { options, registry, url, filter } = prepared;
+        let Prepared { options, registry, url, filter, monitor } = prepared;
         // A program that has its own subscriber keeps it.
         let _ = tracing_subscriber::fmt()
             .with_env_filter(filter)
@@ -159,11 +173,21 @@ impl WorkerMain {
         if let Err(error) = follow_signals(shutdown.clone()) {
             return failed(&format!("signals cannot be received: {error}"));
         }
+        let pulse = Pulse::new();
+        // Before everything that records, and before the store is there: its absence is what others ask about.
+        let monitor = match monitor.map(|options| start_monitor(options, &pulse)).transpose() {
+            Ok(monitor) => monitor,
+            Err(text) => return failed(&text),
+        };
         let broker = match open(&shutdown, || connect_broker(&url)).await {
             Ok(Some(broker)) => broker,
             Ok(None) => return ExitCode::SUCCESS,
             Err(error) => return failed(&error.full()),
         };
+        let mut sampling = JoinSet::new();
+        if let Some(monitor) = &monitor {
+            sampling.spawn(monitor.sampler().run(Arc::clone(&broker)));
+        }
         let mut states = self.states;
         if !states.contains(StateKey::of::<Client>()) {
             states.insert(Client::new(Arc::clone(&broker)));
@@ -173,6 +197,7 @@ impl WorkerMain {
             .prefetch(options.prefetch)
             .grace(options.grace)
             .lease(options.lease)
+            .pulse(pulse)
             .states(states);
         if let Some(concurrency) = options.concurrency {
             builder = builder.concurrency(concurrency);
@@ -195,12 +220,18 @@ impl WorkerMain {
     }
 }
 
+fn start_monitor(options: MonitorOptions, pulse: &Pulse) -> std::result::Result<Monitor, String> {
+    let exporter = Exporter::install().map_err(|error| error.to_string())?;
+    Monitor::start(options, exporter, pulse.clone()).map_err(|error| with_causes(&error))
+}
+
 /// A command line that can be served.
 struct Prepared {
     options: WorkerOptions,
     registry: Registry,
     url: String,
     filter: EnvFilter,
+    monitor: Option<MonitorOptions>,
 }
 
 /// The exit code for a wrong command line.

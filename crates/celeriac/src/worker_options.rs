@@ -1,7 +1,9 @@
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use celeriac_core::{Error, format_duration, parse_duration};
+use celeriac_monitor::read_address;
 use celeriac_worker::{Prefetch, Subscription, Worker};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -43,6 +45,20 @@ pub(crate) struct WorkerOptions {
     /// How people see this worker [default: host:pid]
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
+    /// Serve metrics for Prometheus and health on this port of this machine, or on ADDR:PORT
+    #[arg(long, value_name = "PORT|ADDR", value_parser = read_metrics)]
+    pub(crate) metrics: Option<SocketAddr>,
+    /// Let other machines reach the metrics too: they have no password
+    #[arg(long, requires = "metrics")]
+    pub(crate) metrics_public: bool,
+    /// How often the store's figures are read for the metrics
+    #[arg(long, value_name = "DURATION", default_value = "10s", requires = "metrics",
+        value_parser = read_sample)]
+    pub(crate) metrics_sample: Duration,
+    /// For how long no claim may succeed before /livez says that this worker hangs
+    #[arg(long, value_name = "DURATION", default_value = "60s", requires = "metrics",
+        value_parser = read_duration)]
+    pub(crate) live_within: Duration,
     /// What to log: a level, or one for each part such as `warn,my_tasks=debug`
     #[arg(long, env = "RUST_LOG", hide_env_values = true, value_name = "FILTER", default_value = "info")]
     pub(crate) log: String,
@@ -103,6 +119,18 @@ fn read_duration(text: &str) -> Result<Duration, String> {
     parse_duration(text).map_err(|error| error.to_string())
 }
 
+fn read_metrics(text: &str) -> Result<SocketAddr, String> {
+    read_address(text).map_err(|error| error.problem)
+}
+
+fn read_sample(text: &str) -> Result<Duration, String> {
+    let period = read_duration(text)?;
+    if !(Duration::from_millis(100)..=Duration::from_secs(3_600)).contains(&period) {
+        return Err("allowed are 100ms to 1h".to_owned());
+    }
+    Ok(period)
+}
+
 fn read_lease(text: &str) -> Result<Duration, String> {
     let lease = read_duration(text)?;
     let (shortest, longest) = Worker::LEASE_BOUNDS;
@@ -156,6 +184,9 @@ mod tests {
             ("--concurrency 0", "allowed are 1 to"),
             ("--concurrency -3", "allowed are 1 to"),
             ("--grace 30", "a number with its unit"),
+            ("--metrics nowhere", "write a port such as 9464"),
+            ("--metrics-public", "--metrics"),
+            ("--metrics 1 --metrics-sample 1ms", "allowed are 100ms to 1h"),
             ("--lease 1ms", "allowed are 100ms to 1h"),
             ("--queues high,high", "high is named twice"),
             ("--queues two;words", "has ';' at character 4"),

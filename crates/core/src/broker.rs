@@ -13,7 +13,9 @@ use crate::inspect::{
 use crate::job::{Job, NewJob};
 use crate::name::{QueueName, TaskName};
 use crate::queue::{Declared, QueueChange};
+use crate::sample::{SampleOptions, Sampled};
 use crate::task::TaskInfo;
+use crate::time::Timestamp;
 use crate::transaction::Transactions;
 use crate::verdict::Verdict;
 
@@ -104,6 +106,12 @@ pub trait Broker: Any + Debug + Display + Send + Sync + 'static {
 
     /// Queues and workers with their figures, at a cost that does not depend on the number of jobs.
     fn stats(&self) -> BoxFuture<'_, Result<Stats>>;
+
+    /// The figures that the store keeps of itself, at most `options.max_age` old.
+    ///
+    /// Of all who ask at a moment, one takes them anew if need be; the others read one row. While it is at work they may
+    /// get the sample before.
+    fn sample(&self, options: SampleOptions) -> BoxFuture<'_, Result<Sampled>>;
 
     /// Every task that a worker ever announced, by name.
     fn tasks(&self) -> BoxFuture<'_, Result<Vec<TaskInfo>>>;
@@ -218,12 +226,14 @@ pub struct Claimed {
     pub job: Job,
     /// What verdicts must carry.
     pub receipt: Receipt,
+    /// When it was handed out, by the store's clock. For figures only: an engine may know it to the second.
+    pub claimed_at: Timestamp,
 }
 
 impl Claimed {
     /// For engines.
-    pub const fn new(job: Job, receipt: Receipt) -> Self {
-        Self { job, receipt }
+    pub const fn new(job: Job, receipt: Receipt, claimed_at: Timestamp) -> Self {
+        Self { job, receipt, claimed_at }
     }
 
     /// Whether it was in the hands of a worker that died, and has had no verdict since.

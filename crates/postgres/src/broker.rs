@@ -5,8 +5,8 @@ use std::time::Duration;
 use celeriac_core::{
     BoxFuture, Broker, BulkAct, BulkOptions, Cancelled, CheckOptions, CheckReport, ClaimOptions, Claimed,
     Declared, Details, EnqueueOptions, Enqueued, Error, Filter, Holding, JobId, MaintainOptions, Maintenance,
-    NewJob, Page, PageOptions, QueueChange, QueueName, Receipt, Renewal, Result, Room, Settled, Settlement,
-    Stats, Suspects, TaskInfo, Transactions, WaitOptions, WorkerId, WorkerInfo,
+    NewJob, Page, PageOptions, QueueChange, QueueName, Receipt, Renewal, Result, Room, SampleOptions,
+    Sampled, Settled, Settlement, Stats, Suspects, TaskInfo, Transactions, WaitOptions, WorkerId, WorkerInfo,
 };
 use tokio::sync::RwLock;
 use tokio::task::AbortHandle;
@@ -17,6 +17,7 @@ use crate::claim::Claims;
 use crate::enqueue::Stored;
 use crate::options::{Listening, PostgresOptions};
 use crate::patrol::Patrol;
+use crate::sample::StoreClock;
 use crate::statement::Statement;
 use crate::store::{SharedStore, Store, micros};
 use crate::transaction::InTransaction;
@@ -35,6 +36,7 @@ pub struct PostgresBroker {
     pub(crate) notifier: Notifier,
     pub(crate) claims: Arc<Claims>,
     pub(crate) patrol: Patrol,
+    pub(crate) clock: StoreClock,
     /// Claims read, reconciling writes: see `claim.rs`.
     pub(crate) claiming: RwLock<()>,
     /// Marks our own notifications.
@@ -69,6 +71,7 @@ impl PostgresBroker {
             notifier,
             claims: Arc::default(),
             patrol: Patrol::default(),
+            clock: StoreClock::default(),
             claiming: RwLock::new(()),
             tag,
             listener: OnceLock::new(),
@@ -301,6 +304,10 @@ impl Broker for PostgresBroker {
 
     fn stats(&self) -> BoxFuture<'_, Result<Stats>> {
         Box::pin(self.read_stats())
+    }
+
+    fn sample(&self, options: SampleOptions) -> BoxFuture<'_, Result<Sampled>> {
+        Box::pin(async move { self.share_sample(&options).await })
     }
 
     fn tasks(&self) -> BoxFuture<'_, Result<Vec<TaskInfo>>> {

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use celeriac_core::{ClaimId, ClaimOptions, Claimed, Error, Receipt, Result, Suspects, WorkerId};
+use celeriac_core::{ClaimId, ClaimOptions, Claimed, Error, Receipt, Result, Suspects, Timestamp, WorkerId};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -137,6 +137,7 @@ impl PostgresBroker {
                 shares.push(limit(share.share));
             }
         }
+        let now = self.about_now().await?;
         let worker = Uuid::from_bytes(*options.worker.as_bytes());
         let tasks: Vec<&str> = options.tasks.iter().map(|task| task.as_str()).collect();
         let generation = self.signals.generation();
@@ -163,7 +164,7 @@ impl PostgresBroker {
                 )
                 .await
                 .map_err(|fault| self.claim_error(fault, options.worker))?;
-            let (jobs, message) = self.read(&rows).await?;
+            let (jobs, message) = self.read(&rows, now).await?;
             if jobs.iter().any(|job| job.receipt.lane == SUSPECTS) {
                 suspects = Suspects::Leave;
             }
@@ -186,7 +187,7 @@ impl PostgresBroker {
                         .try_query(Statement::Adopt, &[&worker, &limit(left), &bytes, &tasks])
                         .await
                         .map_err(|fault| self.claim_error(fault, options.worker))?;
-                    let (jobs, _) = self.read(&rows).await?;
+                    let (jobs, _) = self.read(&rows, now).await?;
                     self.claims.opened(options.worker, &jobs);
                     claimed.extend(jobs);
                     // What could not be adopted now, such as jobs of a paused queue, must not stop the rest.
@@ -203,7 +204,7 @@ impl PostgresBroker {
         Ok(claimed)
     }
 
-    async fn read(&self, rows: &[Row]) -> Result<(Vec<Claimed>, Option<i64>)> {
+    async fn read(&self, rows: &[Row], now: Timestamp) -> Result<(Vec<Claimed>, Option<i64>)> {
         let mut jobs = Vec::with_capacity(rows.len());
         let mut message = None;
         for row in rows {
@@ -214,7 +215,7 @@ impl PostgresBroker {
             let receipt =
                 Receipt { claim: ClaimId::new(claim), queue: row.get(1), lane: row.get(2), seq: row.get(3) };
             let queue = self.store.queue_name(receipt.queue).await?;
-            jobs.push(Claimed::new(job(row, 4, queue)?, receipt));
+            jobs.push(Claimed::new(job(row, 4, queue)?, receipt, now));
         }
         Ok((jobs, message))
     }
@@ -269,7 +270,7 @@ mod tests {
             None,
             celeriac_core::Extras::default(),
         );
-        Claimed::new(job, Receipt { claim: ClaimId::new(7), queue: 3, lane: 0, seq })
+        Claimed::new(job, Receipt { claim: ClaimId::new(7), queue: 3, lane: 0, seq }, Timestamp::from_micros(0))
     }
 
     #[test]

@@ -43,6 +43,7 @@ mod options;
 mod patrol;
 mod queues;
 mod row;
+mod sample;
 mod settle;
 mod statement;
 mod storage;

@@ -35,10 +35,11 @@ const MIGRATIONS: &[Migration] = &[
         parts: &[include_str!("../sql/0008_transactions.sql")],
     },
     Migration { version: 3, name: "upkeep", parts: &[include_str!("../sql/0009_upkeep.sql")] },
+    Migration { version: 4, name: "samples", parts: &[include_str!("../sql/0010_sample.sql")] },
 ];
 
 /// The newest schema that this program knows.
-pub(crate) const SUPPORTED: i64 = 3;
+pub(crate) const SUPPORTED: i64 = 4;
 
 /// The oldest program that works with the newest schema: the one that knew this version. It changes when a step takes
 /// something away, which must not happen while such programs run.

@@ -78,6 +78,10 @@ statements! {
     Rescue(UUID, INT4, INT8_ARRAY, INT2_ARRAY, INT8_ARRAY, BYTEA_ARRAY, TEXT_ARRAY) = "select redelivered, buried from @.rescue($1, $2, $3, $4, $5, $6, $7)";
     RetireWorker(UUID) = "update @.workers set dead = true where id = $1 returning label";
     ServerFacts() = "select current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit'), current_setting('synchronous_standby_names'), pg_is_in_recovery(), pg_has_role(current_user, 'pg_read_all_stats', 'usage'), current_setting('autovacuum')";
+    Sample() = "select body, clock_timestamp() from @.samples where name = 'store'";
+    SampleKeep(TEXT) = "update @.samples set body = $1 where name = 'store'";
+    SampleStorage() = "select relation, bytes, dead_rows, oldest_snapshot, connections, max_connections from @.storage_figures()";
+    SampleTurn(INT8) = "update @.samples set turn_at = clock_timestamp() where name = 'store' and turn_at <= clock_timestamp() - $1 * interval '1 microsecond' returning body, turn_at";
     Settle(UUID, INT4_ARRAY, INT8_ARRAY, INT2_ARRAY, INT8_ARRAY, INT2_ARRAY, INT8_ARRAY, BOOL_ARRAY, INT4_ARRAY, BYTEA_ARRAY, TEXT_ARRAY, INT4_ARRAY, INT8_ARRAY, TIMESTAMPTZ) = "select @.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
     SettleIn(UUID, INT4, INT8, INT2, INT8, TEXT, INT4_ARRAY, INT8_ARRAY) = "select @.settle_in($1, $2, $3, $4, $5, $6, $7, $8)";
     SettleDone(UUID, INT4_ARRAY, INT8_ARRAY, INT4_ARRAY, INT2_ARRAY, INT8_ARRAY, INT8_ARRAY, INT4_ARRAY, INT2_ARRAY, INT8_ARRAY, INT4_ARRAY, INT8_ARRAY) = "select @.settle_done($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";

@@ -1,12 +1,13 @@
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use celeriac_core::{
     BoxFuture, Broker, BulkAct, BulkOptions, Cancelled, CheckOptions, CheckReport, ClaimOptions, Claimed,
     Declared, Details, EnqueueOptions, Enqueued, Error, Filter, Holding, JobId, MaintainOptions, Maintenance,
-    NewJob, Page, PageOptions, QueueChange, QueueName, Receipt, Renewal, Result, Settled, Settlement, Stats,
-    TaskInfo, Verdict, WaitOptions, WorkerId, WorkerInfo,
+    NewJob, Page, PageOptions, QueueChange, QueueName, Receipt, Renewal, Result, SampleOptions, Sampled,
+    Settled, Settlement, Stats, TaskInfo, Verdict, WaitOptions, WorkerId, WorkerInfo,
 };
 use rusqlite::Connection;
 
@@ -17,7 +18,8 @@ use crate::reader::Reader;
 use crate::wake::{Wake, Watcher, has_work};
 use crate::writer::{Clock, Durability, Writer};
 use crate::{
-    check, claim, connection, enqueue, inspect, lease, maintain, operate, patrol, queues, schema, settle,
+    check, claim, connection, enqueue, inspect, lease, maintain, operate, patrol, queues, sample, schema,
+    settle,
 };
 
 /// The embedded engine: one SQLite file, shared by any number of processes of one machine.
@@ -281,6 +283,30 @@ impl Broker for SqliteBroker {
 
     fn stats(&self) -> BoxFuture<'_, Result<Stats>> {
         Box::pin(self.read("read figures", inspect::stats))
+    }
+
+    fn sample(&self, options: SampleOptions) -> BoxFuture<'_, Result<Sampled>> {
+        Box::pin(async move {
+            let max_age = options.max_age;
+            let kept =
+                self.read("read the sample", move |connection, now| sample::kept(connection, max_age, now));
+            if let Some(sampled) = kept.await? {
+                return Ok(sampled);
+            }
+            let log = match &self.options.place {
+                Place::File(path) => {
+                    let mut log = path.clone().into_os_string();
+                    log.push("-wal");
+                    Some(PathBuf::from(log))
+                }
+                Place::Memory => None,
+            };
+            self.writer
+                .run("take a sample", Durability::Volatile, move |transaction| {
+                    sample::take(transaction, max_age, log.as_deref())
+                })
+                .await
+        })
     }
 
     fn tasks(&self) -> BoxFuture<'_, Result<Vec<TaskInfo>>> {

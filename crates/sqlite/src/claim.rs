@@ -293,7 +293,7 @@ fn hand_out(
     for (key, row) in taken {
         let (_, lane, seq) = parts(key);
         let receipt = Receipt { claim, queue, lane: i16::from(lane), seq };
-        claimed.push(Claimed::new(row.into_job(name.clone())?, receipt));
+        claimed.push(Claimed::new(row.into_job(name.clone())?, receipt, transaction.now));
     }
     Ok(())
 }

@@ -27,6 +27,7 @@ mod patrol;
 mod queues;
 mod reader;
 mod room;
+mod sample;
 mod schema;
 mod settle;
 mod state;

@@ -8,11 +8,11 @@ use crate::state::QueueState;
 /// Marks a file as a Celeriac store (`PRAGMA application_id`): "CELR".
 pub(crate) const APPLICATION_ID: i64 = 0x4345_4C52;
 /// The newest schema that this program knows (`PRAGMA user_version`).
-pub(crate) const VERSION: i64 = 2;
+pub(crate) const VERSION: i64 = 3;
 
 /// Each entry takes the schema from its index to the next version. Only additive: an older program of the
 /// previous version may still be running.
-const MIGRATIONS: [&str; VERSION as usize] = [V1, V2];
+const MIGRATIONS: [&str; VERSION as usize] = [V1, V2, V3];
 
 // A job's row has the same columns in every room; `key` orders a room.
 //
@@ -156,6 +156,11 @@ create index remembered_at on remembered (at);
 const V2: &str = "
 create table patrol (id integer primary key check (id = 1), due_at integer not null, found integer not null) strict;
 insert into patrol (id, due_at, found) values (1, 0, 0);
+";
+
+/// Texts about the store that all its users share: see `sample.rs`.
+const V3: &str = "
+create table samples (name text primary key, at integer not null, body text not null) strict, without rowid;
 ";
 
 /// The newest schema that this program knows.

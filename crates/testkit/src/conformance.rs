@@ -22,6 +22,7 @@ pub mod leases;
 pub mod limits;
 pub mod listing;
 pub mod operating;
+pub mod sampling;
 mod scene;
 pub mod settling;
 pub mod suspects;
@@ -187,6 +188,12 @@ macro_rules! each_conformance_case {
                 an_act_goes_in_steps
                 a_fresh_store_is_sound
                 figures_follow_every_move
+            }
+            sampling {
+                a_sample_has_the_figures_of_the_store
+                a_fresh_sample_is_shared
+                of_many_who_ask_all_get_figures
+                a_claim_knows_its_time
             }
             listing {
                 filters_narrow_a_listing

@@ -6,8 +6,8 @@ use std::time::Duration;
 use celeriac_core::{
     BoxFuture, Broker, BulkAct, BulkOptions, Cancelled, CheckOptions, CheckReport, ClaimOptions, Claimed,
     Declared, Details, EnqueueOptions, Enqueued, Error, Filter, Holding, JobId, MaintainOptions, Maintenance,
-    NewJob, Page, PageOptions, QueueChange, QueueName, Receipt, Renewal, Result, Settled, Settlement, Stats,
-    TaskInfo, WaitOptions, WorkerId, WorkerInfo,
+    NewJob, Page, PageOptions, QueueChange, QueueName, Receipt, Renewal, Result, SampleOptions, Sampled,
+    Settled, Settlement, Stats, TaskInfo, WaitOptions, WorkerId, WorkerInfo,
 };
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
@@ -215,6 +215,10 @@ impl Broker for ReferenceBroker {
 
     fn stats(&self) -> BoxFuture<'_, Result<Stats>> {
         self.change("read the figures", |store, now| Ok(store.stats(now)))
+    }
+
+    fn sample(&self, options: SampleOptions) -> BoxFuture<'_, Result<Sampled>> {
+        self.change("take a sample", move |store, now| Ok(store.sample(&options, now)))
     }
 
     fn tasks(&self) -> BoxFuture<'_, Result<Vec<TaskInfo>>> {

@@ -203,7 +203,11 @@ mod tests {
             None,
             Extras::default(),
         );
-        Claimed::new(job, Receipt { claim: ClaimId::new(1), queue: 1, lane: 0, seq: 1 })
+        Claimed::new(
+            job,
+            Receipt { claim: ClaimId::new(1), queue: 1, lane: 0, seq: 1 },
+            Timestamp::from_micros(0),
+        )
     }
 
     fn take(buffer: &Buffer, slot: usize, counter: &Arc<Counter>) -> Poll<Option<JobId>> {

@@ -35,6 +35,8 @@ pub(crate) async fn run_claimer(session: Arc<Session>, stop: CancellationToken) 
         }
         let limit = session.next_claim();
         if limit == 0 {
+            // All handlers have work: that is no reason to take the worker for dead.
+            session.plan.pulse.beat();
             tokio::select! {
                 () = session.room.notified() => {}
                 () = sleep(IDLE_WAIT) => {}
@@ -47,6 +49,8 @@ pub(crate) async fn run_claimer(session: Arc<Session>, stop: CancellationToken) 
         let claimed = match claim(&session, &mut shares, limit).await {
             Ok(claimed) => {
                 trouble.passed();
+                session.plan.pulse.beat();
+                session.meters.claimed(claimed, began.elapsed());
                 claimed
             }
             Err(error) => {
@@ -122,6 +126,8 @@ async fn fail(session: &Session, stop: &CancellationToken, trouble: &mut Trouble
         session.lose("the store does not know this worker any more");
         return;
     }
+    session.plan.pulse.troubled(error.code());
+    session.meters.store_failed("claim", error);
     pause(session, stop, trouble.failed(error)).await;
 }
 

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
 use crate::abandoned;
+use crate::buffer::Held;
 use crate::context::{Context, Facts};
 use crate::definition::{Invocation, TaskFuture};
 use crate::outbox::Finished;
@@ -22,10 +23,13 @@ use crate::session::Session;
 use crate::settler::account;
 use crate::slot::{Slot, Stop};
 use crate::task_error::TaskError;
+use crate::trace;
 use crate::transaction::{self, Begun, Rest};
 
 /// Runs one claimed job to its verdict. `None` when the job turned out to belong to somebody else.
-pub(crate) async fn deliver(session: &Session, index: usize, mut claimed: Claimed) -> Option<Finished> {
+pub(crate) async fn deliver(session: &Session, index: usize, held: Held) -> Option<Finished> {
+    let Held { mut claimed, since } = held;
+    let meter = session.meter(&claimed);
     let Some(registered) = session.plan.registry.get(&claimed.job.task) else {
         tracing::warn!(
             job = %claimed.job.id,
@@ -33,14 +37,14 @@ pub(crate) async fn deliver(session: &Session, index: usize, mut claimed: Claime
             queue = %claimed.job.queue,
             "no such task in this worker: the job is set aside until a worker comes that knows it"
         );
-        return Some(finish(&claimed, Verdict::Park, None));
+        return Some(Finished::new(&claimed, Verdict::Park, meter));
     };
     let slot = session.slot(index);
     let token = slot.begin(session, claimed.job.id);
     if token.is_cancelled() {
         // Told to stop between the buffer and here: a handler that never waits would run to its end.
         slot.end();
-        return Some(finish(&claimed, Verdict::Release, None));
+        return Some(Finished::new(&claimed, Verdict::Release, meter));
     }
     if registered.spec.delivery == Delivery::AtMostOnce {
         match acknowledge(session, &claimed, &token).await {
@@ -53,7 +57,7 @@ pub(crate) async fn deliver(session: &Session, index: usize, mut claimed: Claime
             // It has not run and is not going to: giving it back cannot make it run twice.
             Acknowledged::Stopped => {
                 slot.end();
-                return Some(finish(&claimed, Verdict::Release, None));
+                return Some(Finished::new(&claimed, Verdict::Release, meter));
             }
         }
     }
@@ -65,23 +69,35 @@ pub(crate) async fn deliver(session: &Session, index: usize, mut claimed: Claime
                 let cancelled = slot.stopped() == Some(Stop::Cancelled);
                 slot.end();
                 let verdict = if cancelled { Verdict::Cancel } else { Verdict::Release };
-                return Some(finish(&claimed, verdict, None));
+                return Some(Finished::new(&claimed, verdict, meter));
             }
         }
     }
     let lent = transaction.as_mut().and_then(|transaction| transaction.lend());
     let started = Instant::now();
-    let ended = run(session, slot, registered, &mut claimed.job, lent, token, started).await;
+    let waited = claimed.claimed_at.since(claimed.job.due_at) + started.saturating_duration_since(since);
+    meter.started(waited);
+    // Of the level that is shown by default: what a handler logs is worth little without its job.
+    let span = tracing::info_span!(
+        "run",
+        job = %claimed.job.id,
+        task = %claimed.job.task,
+        queue = %claimed.job.queue,
+        attempt = claimed.job.attempt.saturating_add(1)
+    );
+    trace::extract(&claimed.job.extras.headers, &span, waited);
+    let ended = run(session, slot, registered, &mut claimed.job, lent, token, (started, span)).await;
     let stop = slot.stopped();
     slot.end();
     let run = started.elapsed();
+    meter.ran(run);
     let mut outcome = outcome(ended, stop, time_limit(&claimed.job, &registered.spec));
     if let Some(transaction) = transaction {
         match transaction::end(transaction, &claimed.job, outcome).await {
             Rest::Settle(left) => outcome = left,
             Rest::Nothing(answer) => {
                 log(&claimed.job, &Outcome::Succeeded, run);
-                let finished = [finish(&claimed, Verdict::Done, Some(run))];
+                let finished = [Finished::new(&claimed, Verdict::Done, meter).after(run, since)];
                 session.observe(&finished);
                 account(session, &finished, &[answer], 0);
                 return None;
@@ -90,11 +106,7 @@ pub(crate) async fn deliver(session: &Session, index: usize, mut claimed: Claime
     }
     log(&claimed.job, &outcome, run);
     let verdict = judge(&claimed.job, &registered.spec, outcome, fastrand::f64());
-    Some(finish(&claimed, verdict, Some(run)))
-}
-
-const fn finish(claimed: &Claimed, verdict: Verdict, run: Option<Duration>) -> Finished {
-    Finished { receipt: claimed.receipt, verdict, suspect: claimed.is_suspect(), run }
+    Some(Finished::new(&claimed, verdict, meter).after(run, since))
 }
 
 /// How a run ended, before it is weighed.
@@ -114,18 +126,11 @@ async fn run(
     job: &mut Job,
     transaction: Option<Box<dyn Any + Send>>,
     token: CancellationToken,
-    started: Instant,
+    (started, span): (Instant, Span),
 ) -> Ended {
     let spec = &registered.spec;
     // An end beyond the clock's range is none.
     let end = time_limit(job, spec).and_then(|limit| started.checked_add(limit));
-    let span = tracing::debug_span!(
-        "job",
-        job = %job.id,
-        task = %job.task,
-        queue = %job.queue,
-        attempt = job.attempt.saturating_add(1)
-    );
     let mut invocation = invocation(session, spec, job, token.clone());
     invocation.transaction = transaction;
     let called = span.in_scope(|| catch(|| (registered.definition.run)(invocation)));
@@ -306,6 +311,7 @@ async fn acknowledge(session: &Session, claimed: &Claimed, token: &CancellationT
                 };
             }
             Err(error) => {
+                session.meters.store_failed("acknowledge", &error);
                 let pause = session.acknowledging().failed(&error);
                 tokio::select! {
                     () = token.cancelled() => {}

@@ -84,6 +84,7 @@ async fn renew(session: &Session, registered: Instant) {
         match timeout(limit, broker.renew(session.id, lease)).await {
             Ok(Ok(Renewal::Held)) => {
                 trouble.passed();
+                session.plan.pulse.renewed();
                 held_since = asked;
                 next = asked + lease / 3;
             }
@@ -91,13 +92,17 @@ async fn renew(session: &Session, registered: Instant) {
                 session.lose("the store took this worker for dead");
                 return;
             }
-            Ok(Err(error)) => next = again(&mut trouble, &error, lease, end),
+            Ok(Err(error)) => {
+                session.meters.store_failed("renew", &error);
+                next = again(&mut trouble, &error, lease, end);
+            }
             Err(_) => {
                 let error = Error::DeadlinePassed {
                     store: broker.to_string(),
                     operation: "renew the lease",
                     after: limit,
                 };
+                session.meters.store_failed("renew", &error);
                 next = again(&mut trouble, &error, lease, end);
             }
         }

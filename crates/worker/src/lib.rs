@@ -10,6 +10,9 @@
 //!    [`celeriac_core::judge`] turns into a verdict.
 //! 3. A *settler* sends all verdicts that have gathered since its last call, in one transaction.
 //!
+//! Along the way it records the metrics of `celeriac-metrics` into the recorder that is installed when it starts, and
+//! keeps its [`Pulse`].
+//!
 //! Beside these, a thread of its own renews the lease and looks for cancellations, and the maintenance that
 //! any process may do runs about once a second.
 //!
@@ -41,6 +44,7 @@ mod maintenance;
 mod outbox;
 mod panic_capture;
 mod prefetch;
+mod pulse;
 mod registry;
 mod report;
 mod session;
@@ -53,6 +57,7 @@ mod state;
 mod subscription;
 mod supervisor;
 mod task_error;
+mod trace;
 mod transaction;
 mod trouble;
 mod worker;
@@ -60,10 +65,12 @@ mod worker;
 pub use context::Context;
 pub use definition::{Invocation, Parameter, TaskDefinition, TaskFuture};
 pub use prefetch::Prefetch;
+pub use pulse::{Phase, Pulse, Vitals};
 pub use registry::{Registry, RegistryError};
 pub use report::Report;
 pub use shutdown::Shutdown;
 pub use state::{State, StateKey, States};
 pub use subscription::{Order, Subscription};
 pub use task_error::TaskError;
+pub use trace::{Propagation, inject, set_propagation};
 pub use worker::{ExitWhenEmpty, Worker, WorkerBuilder, WorkerError};

@@ -2,16 +2,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use celeriac_core::{Broker, MaintainOptions};
+use celeriac_metrics::WorkerMeters;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::trouble::Trouble;
 
 /// Does the duties that any process may do, for as long as the worker lives.
-pub(crate) async fn run_maintenance(broker: Arc<dyn Broker>) {
+pub(crate) async fn run_maintenance(broker: Arc<dyn Broker>, meters: Arc<WorkerMeters>) {
     loop {
         let mut rounds = JoinSet::new();
-        rounds.spawn(run_rounds(Arc::clone(&broker)));
+        rounds.spawn(run_rounds(Arc::clone(&broker), Arc::clone(&meters)));
         // They end only by a panic, and without them due and rescued jobs would wait for ever.
         if let Some(Err(error)) = rounds.join_next().await {
             tracing::error!("the maintenance failed and is started anew: {error}");
@@ -20,12 +21,14 @@ pub(crate) async fn run_maintenance(broker: Arc<dyn Broker>) {
     }
 }
 
-async fn run_rounds(broker: Arc<dyn Broker>) {
+async fn run_rounds(broker: Arc<dyn Broker>, meters: Arc<WorkerMeters>) {
     let mut trouble = Trouble::new("do the maintenance");
     loop {
+        let asked = Instant::now();
         let pause = match broker.maintain(MaintainOptions::default()).await {
             Ok(round) => {
                 trouble.passed();
+                meters.maintained(&round, asked.elapsed());
                 if round.dead_workers > 0 {
                     tracing::warn!(
                         workers = round.dead_workers,
@@ -48,7 +51,10 @@ async fn run_rounds(broker: Arc<dyn Broker>) {
                 }
                 next_round(round.next_due, fastrand::f64())
             }
-            Err(error) => trouble.failed(&error),
+            Err(error) => {
+                meters.store_failed("maintain", &error);
+                trouble.failed(&error)
+            }
         };
         sleep(pause).await;
     }

@@ -1,9 +1,10 @@
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use celeriac_core::{Receipt, Verdict};
+use celeriac_core::{Claimed, Receipt, Verdict};
+use celeriac_metrics::JobMeter;
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// Verdicts on their way to the store.
 ///
@@ -27,6 +28,39 @@ pub(crate) struct Finished {
     pub(crate) suspect: bool,
     /// How long its handler ran, if it ran.
     pub(crate) run: Option<Duration>,
+    /// Where it is counted once the store has applied the verdict.
+    pub(crate) meter: Arc<JobMeter>,
+    /// How old the job was when it was claimed.
+    age: Duration,
+    /// When its handler was done with it.
+    at: Instant,
+}
+
+impl Finished {
+    /// A job whose handler has not run.
+    pub(crate) fn new(claimed: &Claimed, verdict: Verdict, meter: Arc<JobMeter>) -> Self {
+        Self {
+            receipt: claimed.receipt,
+            verdict,
+            suspect: claimed.is_suspect(),
+            run: None,
+            meter,
+            age: claimed.claimed_at.since(claimed.job.enqueued_at),
+            at: Instant::now(),
+        }
+    }
+
+    /// A job whose handler ran for this time, and that came into this worker's hands at `claimed`.
+    pub(crate) fn after(mut self, run: Duration, claimed: Instant) -> Self {
+        self.run = Some(run);
+        self.age += self.at.saturating_duration_since(claimed);
+        self
+    }
+
+    /// The store has applied the verdict.
+    pub(crate) fn count(&self) {
+        self.meter.settled(&self.verdict, self.age + self.at.elapsed());
+    }
 }
 
 #[derive(Debug, Default)]
@@ -147,13 +181,16 @@ const LINGER: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {
-    use celeriac_core::ClaimId;
+    use celeriac_core::{ClaimId, QueueName, TaskName};
+    use celeriac_metrics::JobMeters;
 
     use super::*;
 
     fn finished(seq: i64) -> Finished {
         let receipt = Receipt { claim: ClaimId::new(1), queue: 1, lane: 0, seq };
-        Finished { receipt, verdict: Verdict::Done, suspect: false, run: None }
+        let meter = JobMeters::new().of(&QueueName::default_queue(), &TaskName::new("t").unwrap());
+        let (age, at) = (Duration::ZERO, Instant::now());
+        Finished { receipt, verdict: Verdict::Done, suspect: false, run: None, meter, age, at }
     }
 
     #[tokio::test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use celeriac_core::{
     Broker, Claimed, JobId, QueueName, Settlement, Suspects, TaskInfo, TaskName, Verdict, WorkerId,
 };
+use celeriac_metrics::{JobMeter, Level, WorkerMeters};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -13,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::buffer::{Buffer, Held};
 use crate::outbox::{Finished, Outbox};
 use crate::prefetch::{BUDGET, Load, Prefetch, Sizing};
+use crate::pulse::{Phase, Pulse};
 use crate::registry::Registry;
 use crate::report::Totals;
 use crate::slot::{Slot, Stop};
@@ -34,6 +36,7 @@ pub(crate) struct Plan {
     pub(crate) lease: Duration,
     pub(crate) exit_when_empty: ExitWhenEmpty,
     pub(crate) label: String,
+    pub(crate) pulse: Pulse,
     pub(crate) tasks: Arc<[TaskName]>,
     pub(crate) infos: Vec<TaskInfo>,
 }
@@ -55,6 +58,7 @@ pub(crate) struct Session {
     pub(crate) buffer: Buffer,
     pub(crate) outbox: Outbox,
     pub(crate) totals: Arc<Totals>,
+    pub(crate) meters: Arc<WorkerMeters>,
     /// Fires once the lease is known to be lost.
     pub(crate) lost: CancellationToken,
     /// There may be room for another claim.
@@ -77,13 +81,14 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(id: WorkerId, plan: Arc<Plan>, totals: Arc<Totals>) -> Self {
+    pub(crate) fn new(id: WorkerId, plan: Arc<Plan>, totals: Arc<Totals>, meters: Arc<WorkerMeters>) -> Self {
         let concurrency = plan.concurrency;
         Self {
             id,
             buffer: Buffer::new(concurrency),
             outbox: Outbox::default(),
             totals,
+            meters,
             lost: CancellationToken::new(),
             room: Notify::new(),
             attention: Notify::new(),
@@ -138,14 +143,28 @@ impl Session {
         }
     }
 
+    /// What is measured of jobs like this.
+    pub(crate) fn meter(&self, claimed: &Claimed) -> Arc<JobMeter> {
+        self.meters.jobs.of(&claimed.job.queue, &claimed.job.task)
+    }
+
+    /// Shows what the worker has now.
+    pub(crate) fn show_level(&self) {
+        let fill = self.buffer.fill();
+        let vitals = self.plan.pulse.vitals();
+        let mut level = Level::default();
+        level.busy = fill.busy;
+        level.free = self.plan.concurrency.saturating_sub(fill.busy);
+        level.buffered = fill.jobs;
+        level.in_hand = self.in_hand();
+        level.ready = usize::from(vitals.phase == Phase::Ready);
+        self.meters.level(level);
+        self.meters.ages(vitals.since_renewal.unwrap_or_default(), vitals.since_claim);
+    }
+
     /// Sends the verdict of a job that no handler has seen.
     pub(crate) fn give_back(&self, claimed: &Claimed, verdict: Verdict) {
-        self.outbox.push(Finished {
-            receipt: claimed.receipt,
-            verdict,
-            suspect: claimed.is_suspect(),
-            run: None,
-        });
+        self.outbox.push(Finished::new(claimed, verdict, self.meter(claimed)));
     }
 
     /// Releases all that is in the buffer and lets the slots end once they are free.
@@ -176,6 +195,8 @@ impl Session {
         for run in batch.iter().filter_map(|finished| finished.run) {
             sizing.observe(run);
         }
+        drop(sizing);
+        self.plan.pulse.ran(batch.iter().filter_map(|finished| finished.run));
     }
 
     /// These jobs are no longer in hand.
@@ -228,10 +249,20 @@ impl Session {
             "the lease is lost ({why}): stopping its handlers, dropping their verdicts and registering anew"
         );
         self.totals.lock().leases_lost += 1;
+        self.meters.lease_lost();
+        self.plan.pulse.lost();
         self.outbox.discard();
         self.buffer.close();
         self.stop_all(Stop::LeaseLost);
         self.lost.cancel();
+    }
+
+    /// Waits for the end of [`Session::lose`], if it has begun: it runs on another thread, and closing the buffer ends
+    /// parts of the session before everybody is told why.
+    pub(crate) async fn settle_loss(&self) {
+        if self.losing.load(Ordering::Acquire) {
+            self.lost.cancelled().await;
+        }
     }
 
     pub(crate) fn slot(&self, index: usize) -> &Slot {

@@ -2,7 +2,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use celeriac_core::{Error, Settled, Verdict};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
+use tracing::Instrument;
 
 use crate::outbox::Finished;
 use crate::session::{Session, settlements};
@@ -33,15 +34,24 @@ async fn settle(session: &Session, batch: Vec<Finished>) {
     while let Some(mut part) = parts.pop() {
         let mut tries = 0_u32;
         loop {
-            let error = match session.plan.broker.settle(session.id, settlements(&part)).await {
+            let asked = Instant::now();
+            let error = match session
+                .plan
+                .broker
+                .settle(session.id, settlements(&part))
+                .instrument(tracing::debug_span!("settle", verdicts = part.len()))
+                .await
+            {
                 Ok(answers) => {
                     session.settling().passed();
-                    account(session, &part, &answers, tries);
+                    let stale = account(session, &part, &answers, tries);
+                    session.meters.settled(part.len(), stale, asked.elapsed());
                     break;
                 }
                 Err(error) => error,
             };
             tries += 1;
+            session.meters.store_failed("settle", &error);
             if let Error::LeaseLost { .. } = error {
                 session.lose("the store does not know this worker any more");
                 return;
@@ -93,14 +103,17 @@ fn replace(session: &Session, part: &mut [Finished], error: &Error) -> bool {
     true
 }
 
-/// Counts what the store answered, and lets the jobs go.
-pub(crate) fn account(session: &Session, batch: &[Finished], answers: &[Settled], earlier_tries: u32) {
+/// Counts what the store answered, and lets the jobs go. Gives the number of stale verdicts.
+pub(crate) fn account(session: &Session, batch: &[Finished], answers: &[Settled], earlier_tries: u32) -> u64 {
     let mut stale = 0_u64;
     {
         let mut totals = session.totals.lock();
         for (place, finished) in batch.iter().enumerate() {
             match answers.get(place) {
-                Some(Settled::Applied) => totals.count(&finished.verdict),
+                Some(Settled::Applied) => {
+                    totals.count(&finished.verdict);
+                    finished.count();
+                }
                 _ => stale += 1,
             }
         }
@@ -121,6 +134,7 @@ pub(crate) fn account(session: &Session, batch: &[Finished], answers: &[Settled]
         );
     }
     session.let_go(batch.len(), batch.iter().filter(|finished| finished.suspect).count());
+    stale
 }
 
 /// After so many refusals that no waiting cures, another way is looked for.

@@ -140,7 +140,11 @@ mod tests {
             None,
             Extras::default(),
         );
-        Claimed::new(job, Receipt { claim: ClaimId::new(1), queue: 1, lane: 0, seq: 1 })
+        Claimed::new(
+            job,
+            Receipt { claim: ClaimId::new(1), queue: 1, lane: 0, seq: 1 },
+            Timestamp::from_micros(0),
+        )
     }
 
     /// Claims until `jobs` were given, and counts them by queue.

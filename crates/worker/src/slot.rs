@@ -139,7 +139,7 @@ impl Slot {
 pub(crate) async fn run_slot(session: Arc<Session>, index: usize) {
     let idle = || session.room.notify_one();
     while let Some(held) = poll_fn(|context| session.buffer.poll_take(index, context, idle)).await {
-        if let Some(finished) = deliver(&session, index, held.claimed).await {
+        if let Some(finished) = deliver(&session, index, held).await {
             session.outbox.push(finished);
         }
         // A row of handlers that never wait would keep this thread from claimer and settlers.

@@ -53,11 +53,13 @@ pub(crate) async fn run_session(
         Some(ended) = parts.slots.join_next() => unexpected(&session, ended),
         Some(ended) = parts.settlers.join_next() => unexpected(&session, ended),
     }
+    session.settle_loss().await;
     if !session.lost.is_cancelled() {
         tokio::select! {
             () = parts.drain(&session, shutdown) => {}
             () = session.lost.cancelled() => {}
         }
+        session.settle_loss().await;
     }
     if session.lost.is_cancelled() {
         parts.tear_down(&session).await;
@@ -108,6 +110,7 @@ impl Parts {
     /// The orderly stop: nothing more is claimed, what has not started is released, what runs may finish within
     /// the grace, all verdicts are written.
     async fn drain(&mut self, session: &Session, shutdown: &Shutdown) {
+        session.plan.pulse.draining();
         self.stop_claiming.cancel();
         session.close_buffer();
         let grace = session.plan.grace;
@@ -187,6 +190,7 @@ async fn watch_buffer(session: Arc<Session>) {
     loop {
         ticks.tick().await;
         session.release_stale();
+        session.show_level();
     }
 }
 

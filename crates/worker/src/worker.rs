@@ -6,6 +6,7 @@ use std::time::Duration;
 use celeriac_core::{
     Broker, Error, ParameterInfo, QueueChange, TaskInfo, TaskName, WorkerId, WorkerInfo, format_duration,
 };
+use celeriac_metrics::WorkerMeters;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
@@ -13,6 +14,7 @@ use uuid::Uuid;
 use crate::maintenance::run_maintenance;
 use crate::panic_capture;
 use crate::prefetch::Prefetch;
+use crate::pulse::Pulse;
 use crate::registry::{Registry, RegistryError};
 use crate::report::{Report, Totals};
 use crate::session::{Plan, Session};
@@ -46,6 +48,7 @@ pub struct WorkerBuilder {
     lease: Duration,
     exit_when_empty: ExitWhenEmpty,
     label: String,
+    pulse: Pulse,
 }
 
 /// Whether a worker ends by itself.
@@ -117,6 +120,7 @@ impl Worker {
             lease: Self::DEFAULT_LEASE,
             exit_when_empty: ExitWhenEmpty::default(),
             label: default_label(),
+            pulse: Pulse::new(),
         }
     }
 
@@ -140,9 +144,11 @@ impl Worker {
         panic_capture::install();
         let plan = Arc::new(self.plan);
         let totals = Arc::new(Totals::default());
+        let meters = Arc::new(WorkerMeters::new());
+        plan.pulse.describe(plan.queues(), plan.concurrency);
         let mut maintenance = JoinSet::new();
         let mut attitude = Attitude::Strict;
-        while let Some((session, registered)) = enter(&plan, &totals, &shutdown, attitude).await? {
+        while let Some((session, registered)) = enter(&plan, &totals, &meters, &shutdown, attitude).await? {
             tracing::info!(
                 worker = %session.id,
                 label = plan.label,
@@ -156,13 +162,14 @@ impl Worker {
             );
             attitude = Attitude::Patient;
             if maintenance.is_empty() {
-                maintenance.spawn(run_maintenance(Arc::clone(&plan.broker)));
+                maintenance.spawn(run_maintenance(Arc::clone(&plan.broker), Arc::clone(&meters)));
             }
             let end = run_session(session, registered, &shutdown).await?;
             if end == SessionEnd::Stopped || shutdown.is_draining() {
                 break;
             }
         }
+        plan.pulse.draining();
         let report = totals.lock().clone();
         tracing::info!("worker stopped: {report}");
         Ok(report)
@@ -221,6 +228,12 @@ impl WorkerBuilder {
         self
     }
 
+    /// Where others see how this worker is. Default: nowhere.
+    pub fn pulse(mut self, pulse: Pulse) -> Self {
+        self.pulse = pulse;
+        self
+    }
+
     /// Checks everything.
     ///
     /// # Errors
@@ -273,6 +286,7 @@ impl WorkerBuilder {
                 lease: self.lease,
                 exit_when_empty: self.exit_when_empty,
                 label: self.label,
+                pulse: self.pulse,
                 tasks,
                 infos,
             },
@@ -293,6 +307,7 @@ enum Attitude {
 async fn enter(
     plan: &Arc<Plan>,
     totals: &Arc<Totals>,
+    meters: &Arc<WorkerMeters>,
     shutdown: &Shutdown,
     attitude: Attitude,
 ) -> Result<Option<(Arc<Session>, Instant)>, WorkerError> {
@@ -305,7 +320,9 @@ async fn enter(
             answer = register(plan, id) => match answer {
                 Ok(()) => {
                     trouble.passed();
-                    let session = Session::new(id, Arc::clone(plan), Arc::clone(totals));
+                    plan.pulse.registered();
+                    let session =
+                        Session::new(id, Arc::clone(plan), Arc::clone(totals), Arc::clone(meters));
                     return Ok(Some((Arc::new(session), asked)));
                 }
                 Err(error) => error,
@@ -319,6 +336,8 @@ async fn enter(
         if attitude == Attitude::Strict && !error.is_transient() {
             return Err(WorkerError::Store(error));
         }
+        plan.pulse.troubled(error.code());
+        meters.store_failed("register", &error);
         let pause = trouble.failed(&error);
         tokio::select! {
             () = sleep(pause) => {}

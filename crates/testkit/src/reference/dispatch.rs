@@ -139,7 +139,7 @@ impl Store {
             self.require_queue(&share.name)?;
         }
         self.promote_due(usize::MAX, now, &mut Maintenance::default());
-        let mut taking = Taking::new(options, like);
+        let mut taking = Taking::new(options, like, now);
         for share in &options.queues {
             self.adopt_parked(&share.name, options, &mut taking, now);
         }
@@ -252,7 +252,7 @@ impl Store {
         open.or_insert_with(|| Claim { worker: taking.worker, jobs: BTreeSet::new() }).jobs.insert(id);
         if let Some(receipt) = self.receipt(id) {
             taking.bytes_left = taking.bytes_left.saturating_sub(job.payload.len());
-            taking.claimed.push(Claimed::new(job, receipt));
+            taking.claimed.push(Claimed::new(job, receipt, taking.now));
         }
     }
 
@@ -485,6 +485,7 @@ enum Lanes {
 /// What one claim may still take, and what it has.
 struct Taking<'a> {
     worker: WorkerId,
+    now: Timestamp,
     like: &'a [JobId],
     limit: usize,
     bytes_left: usize,
@@ -495,9 +496,10 @@ struct Taking<'a> {
 }
 
 impl<'a> Taking<'a> {
-    const fn new(options: &ClaimOptions, like: &'a [JobId]) -> Self {
+    const fn new(options: &ClaimOptions, like: &'a [JobId], now: Timestamp) -> Self {
         Self {
             worker: options.worker,
+            now,
             like,
             limit: options.limit,
             bytes_left: options.max_bytes,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use celeriac_core::{
     Attempt, AttemptKind, BulkAct, BulkOptions, Cancelled, CheckOptions, CheckReport, Declared, Details,
-    Error, Failure, Filter, JobId, Page, PageOptions, QueueChange, QueueName, Result, Room, Stats, TaskInfo,
-    TaskName, Timestamp, Violation, WorkerStats,
+    Error, Failure, Filter, JobId, Page, PageOptions, QueueChange, QueueName, Result, Room, Sample,
+    SampleOptions, Sampled, Stats, StorageFigures, TaskInfo, TaskName, Timestamp, Violation, WorkerStats,
 };
 
 use super::store::{Place, Store, Stored};
@@ -128,6 +128,14 @@ impl Store {
         }
         stats.parked = parked.into_iter().collect();
         stats
+    }
+
+    pub(crate) fn sample(&mut self, options: &SampleOptions, now: Timestamp) -> Sampled {
+        let fresh = self.sample.taken_at.is_some_and(|taken| now.since(taken) < options.max_age);
+        if !fresh {
+            self.sample = Sample::take(&self.stats(now), StorageFigures::default(), &self.sample, now);
+        }
+        Sampled::new(self.sample.clone(), now)
     }
 
     pub(crate) fn known_tasks(&self) -> Vec<TaskInfo> {

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use celeriac_core::{
     Attempt, AttemptKind, ClaimId, DeadReason, Error, Failure, Job, JobId, Paused, QueueName, QueueSettings,
-    QueueStats, Receipt, Redelivery, Result, Room, TaskInfo, TaskName, Timestamp, WorkerId, WorkerInfo,
-    nearest, redeliver,
+    QueueStats, Receipt, Redelivery, Result, Room, Sample, TaskInfo, TaskName, Timestamp, WorkerId,
+    WorkerInfo, nearest, redeliver,
 };
 
 /// The lane of jobs that come back from a dead worker: before all priorities.
@@ -31,6 +31,8 @@ pub(crate) struct Store {
     pub(crate) remembered: BTreeSet<JobId>,
     /// Grows whenever a job is parked, so that a waiting worker looks whether it knows the task.
     pub(crate) parkings: u64,
+    /// The newest sample.
+    pub(crate) sample: Sample,
     /// The moment that jobs which are moved now belong to, see [`Stored::moment`].
     moment: i64,
     last_number: i64,

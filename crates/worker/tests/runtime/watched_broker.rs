@@ -7,8 +7,8 @@ use std::time::Duration;
 use celeriac_core::{
     BoxFuture, Broker, BulkAct, BulkOptions, Cancelled, CheckOptions, CheckReport, ClaimOptions, Claimed,
     Declared, Details, EnqueueOptions, Enqueued, Error, Filter, Holding, JobId, MaintainOptions, Maintenance,
-    NewJob, Page, PageOptions, QueueChange, QueueName, Receipt, Renewal, Result, Settled, Settlement, Stats,
-    Suspects, TaskInfo, Verdict, WaitOptions, WorkerId, WorkerInfo,
+    NewJob, Page, PageOptions, QueueChange, QueueName, Receipt, Renewal, Result, SampleOptions, Sampled,
+    Settled, Settlement, Stats, Suspects, TaskInfo, Verdict, WaitOptions, WorkerId, WorkerInfo,
 };
 use celeriac_testkit::ReferenceBroker;
 use tokio::sync::Notify;
@@ -260,6 +260,10 @@ impl Broker for WatchedBroker {
 
     fn stats(&self) -> BoxFuture<'_, Result<Stats>> {
         self.inner.stats()
+    }
+
+    fn sample(&self, options: SampleOptions) -> BoxFuture<'_, Result<Sampled>> {
+        self.inner.sample(options)
     }
 
     fn tasks(&self) -> BoxFuture<'_, Result<Vec<TaskInfo>>> {
