@@ -270,7 +270,11 @@ mod tests {
             None,
             celeriac_core::Extras::default(),
         );
-        Claimed::new(job, Receipt { claim: ClaimId::new(7), queue: 3, lane: 0, seq }, Timestamp::from_micros(0))
+        Claimed::new(
+            job,
+            Receipt { claim: ClaimId::new(7), queue: 3, lane: 0, seq },
+            Timestamp::from_micros(0),
+        )
     }
 
     #[test]
