@@ -1,5 +1,7 @@
 //! Handlers that fail in every way, run by a real worker: each row of the design's table that a handler can cause.
 
+#![expect(clippy::unwrap_used, reason = "what breaks here fails the test")]
+
 use celeriac::core::{AttemptKind, Call, CheckOptions, DeadReason, JobId, Room, TaskName, TaskSpec};
 use celeriac_tests::{Event, Site, buried, call, drained, eventually, figures, on_every_engine, site, sound};
 use rustix::process::Signal;

@@ -163,7 +163,7 @@ impl Client {
         let Some(broker) = broker.downcast_ref::<PostgresBroker>() else {
             return Err(Error::invalid(
                 "store",
-                &self.broker.to_string(),
+                self.broker.to_string(),
                 "a transaction of PostgreSQL reaches only a store in the same database; connect to postgres://…",
             ));
         };
