@@ -82,7 +82,7 @@ fn an_order_and_its_job_are_stored_together_or_not_at_all() {
     assert_eq!(status, 201, "what was rolled back took nothing: {last}");
 
     let mut worker = Process::start(&server, &["work", "--queues", "shipping"]);
-    let mut shipped = vec![worker.line(), worker.line()];
+    let mut shipped = [worker.line(), worker.line()];
     shipped.sort();
     assert_eq!(shipped[0], "order 1: shipped");
     assert_eq!(shipped[1], format!("order {}: shipped", last["id"]));

@@ -1,4 +1,5 @@
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use celeriac_postgres::PostgresOptions;
 use celeriac_postgres::tokio_postgres::{Client, Statement};
@@ -12,7 +13,7 @@ use crate::failure::Failure;
 /// The bare server: a table with a key and the payload, in a schema beside the store's.
 #[derive(Debug)]
 pub(crate) struct PostgresFloor {
-    options: PostgresOptions,
+    options: Box<PostgresOptions>,
 }
 
 /// One connection with its own range of keys: neighbours never meet.
@@ -23,12 +24,12 @@ struct Lane {
     delete: Statement,
     first: i64,
     next: i64,
-    times: Vec<std::time::Duration>,
+    times: Vec<Duration>,
 }
 
 impl PostgresFloor {
-    pub(crate) const fn new(options: PostgresOptions) -> Self {
-        Self { options }
+    pub(crate) fn new(options: PostgresOptions) -> Self {
+        Self { options: Box::new(options) }
     }
 
     pub(crate) async fn measure(&self, part: Part, load: Load) -> Result<Rate, Failure> {
@@ -66,7 +67,7 @@ impl PostgresFloor {
         let start = Instant::now();
         let mut running = JoinSet::new();
         for mut lane in lanes {
-            let payload = load.payload.clone();
+            let payload = Arc::clone(&load.payload);
             running.spawn(async move {
                 let jobs = match part {
                     Part::Insert | Part::InsertSingly => lane.insert_for_a_while(batch, &payload).await,
