@@ -45,6 +45,12 @@
 //! # }).unwrap();
 //! ```
 //!
+//! # In your own transaction
+//!
+//! On PostgreSQL [`Client::enqueue_in`](crate::Client::enqueue_in) stores a job in the transaction of the row it belongs to:
+//! both are there after the commit, or neither. That leaves no moment in which an order exists whose job was lost with its
+//! process, and no job for an order that was rolled back. `examples/orders` is a service that does this.
+//!
 //! # After an unclear failure
 //!
 //! An [`Unavailable`](crate::Error::Unavailable) or [`DeadlinePassed`](crate::Error::DeadlinePassed) may have come after the
@@ -67,4 +73,5 @@
 //!
 //! A payload can be JSON, so every program that can run a command can enqueue:
 //! `celeriac enqueue remind '{"address": "ada@example.org", "day": 1}'`. The arguments are checked against what workers have
-//! announced about the task.
+//! announced about the task. On PostgreSQL any client, ORM or trigger can do it in SQL:
+//! `select celeriac.enqueue('mail', 'remind', '{"address": "ada@example.org", "day": 1}')`.
