@@ -99,3 +99,15 @@
 //!
 //! `--concurrency` is the number of handlers at once. The default suits handlers that wait for networks and disks; handlers
 //! that compute are better served by one a core.
+//!
+//! # How it is doing
+//!
+//! `--metrics 9464` serves Prometheus metrics on this machine, with `/livez` and `/readyz` for whoever restarts and
+//! routes, and `/scale` for autoscalers. `docs/metrics.md` in the sources lists every metric, and `dashboards/` has
+//! dashboards and alerts. A program with a recorder of the `metrics` crate gets the same figures there: it installs it
+//! before it makes a client or a worker, and calls [`metrics::describe`](crate::metrics::describe). A
+//! [`Pulse`](crate::Pulse) given to [`WorkerBuilder::pulse`](crate::WorkerBuilder::pulse) answers for its health.
+//!
+//! Whatever a handler logs stands in the span `run` with the fields `job`, `task`, `queue` and `attempt`. Traces go on
+//! from the caller to the handler by the headers `traceparent` and `tracestate` once
+//! [`set_propagation`](crate::set_propagation) was called; the crate `celeriac-opentelemetry` does that.
