@@ -8,7 +8,8 @@ use std::time::Duration;
 use crate::error::Result;
 use crate::id::{ClaimId, JobId, WorkerId};
 use crate::inspect::{
-    BulkAct, BulkOptions, Cancelled, CheckOptions, CheckReport, Details, Filter, Page, PageOptions, Stats,
+    BulkAct, BulkOptions, Cancelled, CheckOptions, CheckReport, Details, Filter, Finished, Page, PageOptions,
+    Stats,
 };
 use crate::job::{Job, NewJob};
 use crate::name::{QueueName, TaskName};
@@ -94,6 +95,13 @@ pub trait Broker: Any + Debug + Display + Send + Sync + 'static {
 
     /// One job, in whichever room it is; `None` if it is finished or never was.
     fn find(&self, id: JobId) -> BoxFuture<'_, Result<Option<Details>>>;
+
+    /// When and by whom a job was done, if its queue keeps a [history](crate::QueueSettings::history) and it was no longer
+    /// ago than that. Default: the store remembers nothing.
+    fn finished(&self, id: JobId) -> BoxFuture<'_, Result<Option<Finished>>> {
+        let _ = id;
+        Box::pin(std::future::ready(Ok(None)))
+    }
 
     /// Jobs of one room, oldest first, by pages.
     fn list(&self, filter: Filter, page: PageOptions) -> BoxFuture<'_, Result<Page>>;

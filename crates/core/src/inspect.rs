@@ -237,6 +237,27 @@ impl QueueStats {
     }
 }
 
+/// A job that is done and gone, as far as its queue remembers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finished {
+    /// The job.
+    pub id: JobId,
+    /// The queue that it was done in.
+    pub queue: QueueName,
+    /// The label of the worker that did it.
+    pub worker: String,
+    /// When its verdict was stored.
+    pub at: Timestamp,
+}
+
+impl Finished {
+    /// For engines.
+    pub const fn new(id: JobId, queue: QueueName, worker: String, at: Timestamp) -> Self {
+        Self { id, queue, worker, at }
+    }
+}
+
 /// One registered worker.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]

@@ -39,7 +39,7 @@ pub use call::Call;
 pub use error::{Error, ErrorCode, Result, nearest};
 pub use id::{ClaimId, JobId, WorkerId};
 pub use inspect::{
-    BulkAct, BulkOptions, Cancelled, CheckOptions, CheckReport, Details, Filter, Page, PageOptions,
+    BulkAct, BulkOptions, Cancelled, CheckOptions, CheckReport, Details, Filter, Finished, Page, PageOptions,
     QueueStats, Stats, Violation, WorkerStats,
 };
 pub use job::{Attempt, AttemptKind, Extras, Headers, Idempotency, Job, JobPolicy, NewJob, Room, Start};

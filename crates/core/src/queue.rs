@@ -20,6 +20,9 @@ pub struct QueueSettings {
     pub overflow: Overflow,
     /// How long dead jobs are kept; for ever by default, since nothing may vanish without somebody's decision.
     pub dead_retention: Option<Duration>,
+    /// How long the store remembers when and where a job was done, for [`Broker::finished`](crate::Broker::finished). Not
+    /// at all by default: what is never asked for should not be written.
+    pub history: Option<Duration>,
 }
 
 impl Default for QueueSettings {
@@ -31,6 +34,7 @@ impl Default for QueueSettings {
             max_length: None,
             overflow: Overflow::default(),
             dead_retention: None,
+            history: None,
         }
     }
 }
@@ -86,6 +90,8 @@ pub struct QueueChange {
     pub overflow: Option<Overflow>,
     /// See [`QueueSettings::dead_retention`]; `Some(None)` removes it.
     pub dead_retention: Option<Option<Duration>>,
+    /// See [`QueueSettings::history`]; `Some(None)` ends it.
+    pub history: Option<Option<Duration>>,
     /// Stop or go on handing out jobs.
     pub paused: Option<Paused>,
 }
@@ -123,6 +129,9 @@ impl QueueChange {
         }
         if let Some(retention) = self.dead_retention {
             settings.dead_retention = retention;
+        }
+        if let Some(history) = self.history {
+            settings.history = history;
         }
         Ok(settings)
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use celeriac_core::{
     BoxFuture, Broker, BulkAct, BulkOptions, Cancelled, CheckOptions, CheckReport, ClaimOptions, Claimed,
-    Declared, Details, EnqueueOptions, Enqueued, Error, Filter, Holding, JobId, MaintainOptions, Maintenance,
+    Declared, Details, EnqueueOptions, Enqueued, Error, Filter, Finished, Holding, JobId, MaintainOptions, Maintenance,
     NewJob, Page, PageOptions, QueueChange, QueueName, Receipt, Renewal, Result, Room, SampleOptions,
     Sampled, Settled, Settlement, Stats, Suspects, TaskInfo, Transactions, WaitOptions, WorkerId, WorkerInfo,
 };
@@ -288,6 +288,10 @@ impl Broker for PostgresBroker {
 
     fn find(&self, id: JobId) -> BoxFuture<'_, Result<Option<Details>>> {
         Box::pin(self.find_job(id))
+    }
+
+    fn finished(&self, id: JobId) -> BoxFuture<'_, Result<Option<Finished>>> {
+        Box::pin(self.finished_job(id))
     }
 
     fn list(&self, filter: Filter, page: PageOptions) -> BoxFuture<'_, Result<Page>> {

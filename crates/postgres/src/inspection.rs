@@ -2,9 +2,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use celeriac_core::{
-    Attempt, AttemptKind, BulkAct, BulkOptions, Details, Error, Failure, Filter, JobId, OnExpire, Overflow,
-    Page, PageOptions, Paused, QueueChange, QueueName, QueueSettings, QueueStats, Result, Room, Stats,
-    TaskName, WorkerId, WorkerStats,
+    Attempt, AttemptKind, BulkAct, BulkOptions, Details, Error, Failure, Filter, Finished, JobId, OnExpire,
+    Overflow, Page, PageOptions, Paused, QueueChange, QueueName, QueueSettings, QueueStats, Result, Room,
+    Stats, TaskName, WorkerId, WorkerStats,
 };
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -48,6 +48,13 @@ impl PostgresBroker {
         let rows = self.store.query("find a job", Statement::Find, &[&id.as_uuid()]).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         Ok(Some(self.details(row).await?.details))
+    }
+
+    pub(crate) async fn finished_job(&self, id: JobId) -> Result<Option<Finished>> {
+        let rows = self.store.query("look for a finished job", Statement::Finished, &[&id.as_uuid()]).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let queue = self.store.queue_name(row.get(0)).await?;
+        Ok(Some(Finished::new(id, queue, row.get(1), instant(row.get(2)))))
     }
 
     pub(crate) async fn list_page(&self, filter: &Filter, page: &PageOptions) -> Result<Page> {
@@ -244,7 +251,8 @@ impl PostgresBroker {
     pub(crate) async fn read_stats(&self) -> Result<Stats> {
         let mut stats = Stats::default();
         for row in self.store.query("read the figures", Statement::QueueStats, &[]).await? {
-            let (name, settings, paused) = settings(&row)?;
+            let (name, mut settings, paused) = settings(&row)?;
+            settings.history = duration(&row, 22);
             let mut queue = QueueStats::new(name, settings, paused);
             queue.ready = total(row.get(8));
             queue.held = total(row.get(9));
@@ -285,7 +293,8 @@ impl PostgresBroker {
             session.begin().await?;
             let rows = session.query(Statement::QueueSettings, &[&number]).await?;
             let row = rows.first().ok_or(Fault::NoSuchQueue)?;
-            let (_, found, paused) = settings(row)?;
+            let (_, mut found, paused) = settings(row)?;
+            found.history = duration(row, 8);
             let settings = change.apply(found)?;
             let paused = change.paused.unwrap_or(paused) == Paused::Yes;
             session
@@ -300,6 +309,7 @@ impl PostgresBroker {
                         &(settings.overflow == Overflow::DropOldest),
                         &settings.dead_retention.map(micros),
                         &paused,
+                        &settings.history.map(micros),
                     ],
                 )
                 .await?;
@@ -322,6 +332,10 @@ fn settings(row: &Row) -> Result<(QueueName, QueueSettings, Paused)> {
     settings.dead_retention = duration(6);
     let paused = if row.get(7) { Paused::Yes } else { Paused::No };
     Ok((QueueName::new(row.get::<_, &str>(0))?, settings, paused))
+}
+
+fn duration(row: &Row, at: usize) -> Option<Duration> {
+    row.get::<_, Option<i64>>(at).map(|micros| Duration::from_micros(total(micros)))
 }
 
 impl Position {

@@ -36,10 +36,11 @@ const MIGRATIONS: &[Migration] = &[
     },
     Migration { version: 3, name: "upkeep", parts: &[include_str!("../sql/0009_upkeep.sql")] },
     Migration { version: 4, name: "samples", parts: &[include_str!("../sql/0010_sample.sql")] },
+    Migration { version: 5, name: "history", parts: &[include_str!("../sql/0011_history.sql")] },
 ];
 
 /// The newest schema that this program knows.
-pub(crate) const SUPPORTED: i64 = 4;
+pub(crate) const SUPPORTED: i64 = 5;
 
 /// The oldest program that works with the newest schema: the one that knew this version. It changes when a step takes
 /// something away, which must not happen while such programs run.

@@ -51,6 +51,7 @@ statements! {
     EnqueueNow(INT4, INT2, UUID_ARRAY, TEXT_ARRAY, BYTEA_ARRAY, INT8_ARRAY, BYTEA_ARRAY) = "select @.enqueue_now($1, $2, $3, $4, $5, $6, $7)";
     Find(UUID) = "select e.room, e.n, e.queue, e.since, e.waits_for, e.reason, e.id, e.task, e.payload, e.attempt, e.deliveries, e.priority, e.enqueued_at, e.due_at, e.expires_at, e.extras, case when e.room = 'jobs' then (select w.label from @.workers w where w.id = @.holder(e.queue, e.lane, e.seq)) end from @.everything e where e.id = $1 limit 1";
     /// Sessions, prepared transactions, slots and replicas, and how old what each of them still wants to see is.
+    Finished(UUID) = "select queue, worker, at from @.finished($1)";
     HeldBack() = "select x.kind, x.name, x.detail, x.seconds, x.transactions from (select 'session' as kind, a.pid::text as name, format('role %s, application %s, from %s, %s', a.usename, coalesce(nullif(a.application_name, ''), 'unnamed'), coalesce(host(a.client_addr), 'this machine'), a.state) as detail, extract(epoch from clock_timestamp() - a.xact_start)::bigint as seconds, greatest(age(a.backend_xmin), age(a.backend_xid))::bigint as transactions from pg_stat_activity a where a.datname = current_database() and a.pid <> pg_backend_pid() and (a.backend_xmin is not null or a.backend_xid is not null) union all select 'slot', s.slot_name::text, format('%s, %s', s.slot_type, case when s.active then 'in use' else 'not in use' end), null, greatest(age(s.xmin), age(s.catalog_xmin))::bigint from pg_replication_slots s where s.xmin is not null or s.catalog_xmin is not null union all select 'prepared', p.gid, format('role %s', p.owner), extract(epoch from clock_timestamp() - p.prepared)::bigint, age(p.transaction)::bigint from pg_prepared_xacts p where p.database = current_database() union all select 'replica', coalesce(nullif(r.application_name, ''), r.pid::text), coalesce(host(r.client_addr), 'this machine'), null, age(r.backend_xmin)::bigint from pg_stat_replication r where r.backend_xmin is not null) x order by x.transactions desc nulls last limit 20";
     ListJobs(INT4_ARRAY, INT2_ARRAY, INT8_ARRAY, TEXT, UUID, INT8, BOOL, INT4) = "select queue, lane, seq, id, task, payload, attempt, deliveries, priority, enqueued_at, due_at, expires_at, extras, held_by from @.list_jobs($1, $2, $3, $4, $5, $6, $7, $8)";
     ListRoom(TEXT, INT8, INT4, TEXT, UUID, TEXT, INT8, INT4) = "select e.room, e.n, e.queue, e.since, e.waits_for, e.reason, e.id, e.task, e.payload, e.attempt, e.deliveries, e.priority, e.enqueued_at, e.due_at, e.expires_at, e.extras, null::text from @.everything e where e.room = $1 and e.n > $2 and ($3 is null or e.queue = $3) and ($4 is null or e.task = $4) and ($5 is null or e.id = $5) and ($6 is null or e.reason = $6) and ($7 is null or e.since < clock_timestamp() - $7 * interval '1 microsecond') order by e.n limit $8";
@@ -67,8 +68,8 @@ statements! {
     Promote(INT4) = "select moved, more, woken, next_due from @.promote($1)";
     Purge(TEXT, INT8_ARRAY) = "select @.purge($1, $2)";
     QueueNumbers() = "select id, name from @.queues";
-    QueueSettings(INT4) = "select name, delivery_limit, ttl, drop_expired, max_length, drop_oldest, dead_retention, paused from @.queues where id = $1 for update";
-    QueueStats() = "select q.name, q.delivery_limit, q.ttl, q.drop_expired, q.max_length, q.drop_oldest, q.dead_retention, q.paused, s.ready, s.held, s.scheduled, s.parked, s.dead, s.oldest, s.enqueued, s.done, s.retried, s.buried, s.redelivered, s.cancelled, s.dropped, s.stamp from @.queue_stats() s join @.queues q on q.id = s.id order by q.name";
+    QueueSettings(INT4) = "select name, delivery_limit, ttl, drop_expired, max_length, drop_oldest, dead_retention, paused, history from @.queues where id = $1 for update";
+    QueueStats() = "select q.name, q.delivery_limit, q.ttl, q.drop_expired, q.max_length, q.drop_oldest, q.dead_retention, q.paused, s.ready, s.held, s.scheduled, s.parked, s.dead, s.oldest, s.enqueued, s.done, s.retried, s.buried, s.redelivered, s.cancelled, s.dropped, s.stamp, q.history from @.queue_stats() s join @.queues q on q.id = s.id order by q.name";
     Reclaim(INT4, INT2_ARRAY, INT8_ARRAY) = "select @.reclaim($1, $2, $3)";
     Reconcile(UUID, INT8_ARRAY) = "select @.reconcile($1, $2)";
     Register(UUID, TEXT, TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, INT8, INT8) = "select @.register($1, $2, $3, $4, $5, $6, $7)";
@@ -88,7 +89,7 @@ statements! {
     Tasks() = "select info from @.tasks order by name";
     TransactionStates(TEXT_ARRAY) = "select u.x, pg_xact_status(u.x::xid8) from unnest($1) as u(x)";
     Trim(INT4) = "select @.trim($1)";
-    UpdateQueue(INT4, INT8, INT8, BOOL, INT8, BOOL, INT8, BOOL) = "update @.queues set delivery_limit = $2, ttl = $3, drop_expired = $4, max_length = $5, drop_oldest = $6, dead_retention = $7, paused = $8 where id = $1";
+    UpdateQueue(INT4, INT8, INT8, BOOL, INT8, BOOL, INT8, BOOL, INT8) = "update @.queues set delivery_limit = $2, ttl = $3, drop_expired = $4, max_length = $5, drop_oldest = $6, dead_retention = $7, paused = $8, history = $9 where id = $1";
     Wake(TEXT) = "select @.wake($1)";
     Workers() = "select id, label, queues, tasks, concurrency, started_at, greatest(0, extract(epoch from lease_until - clock_timestamp()) * 1000000)::bigint from @.workers order by label, id";
     XactId() = "select pg_current_xact_id()::text";

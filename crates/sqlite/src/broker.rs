@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use celeriac_core::{
     BoxFuture, Broker, BulkAct, BulkOptions, Cancelled, CheckOptions, CheckReport, ClaimOptions, Claimed,
-    Declared, Details, EnqueueOptions, Enqueued, Error, Filter, Holding, JobId, MaintainOptions, Maintenance,
+    Declared, Details, EnqueueOptions, Enqueued, Error, Filter, Finished, Holding, JobId, MaintainOptions, Maintenance,
     NewJob, Page, PageOptions, QueueChange, QueueName, Receipt, Renewal, Result, SampleOptions, Sampled,
     Settled, Settlement, Stats, TaskInfo, Verdict, WaitOptions, WorkerId, WorkerInfo,
 };
@@ -18,7 +18,7 @@ use crate::reader::Reader;
 use crate::wake::{Wake, Watcher, has_work};
 use crate::writer::{Clock, Durability, Writer};
 use crate::{
-    check, claim, connection, enqueue, inspect, lease, maintain, operate, patrol, queues, sample, schema,
+    check, claim, connection, enqueue, history, inspect, lease, maintain, operate, patrol, queues, sample, schema,
     settle,
 };
 
@@ -259,6 +259,12 @@ impl Broker for SqliteBroker {
 
     fn find(&self, id: JobId) -> BoxFuture<'_, Result<Option<Details>>> {
         Box::pin(self.read("find a job", move |connection, _| inspect::find(connection, id)))
+    }
+
+    fn finished(&self, id: JobId) -> BoxFuture<'_, Result<Option<Finished>>> {
+        Box::pin(
+            self.read("look for a finished job", move |connection, now| history::find(connection, id, now)),
+        )
     }
 
     fn list(&self, filter: Filter, page: PageOptions) -> BoxFuture<'_, Result<Page>> {

@@ -18,6 +18,7 @@ mod claim;
 mod connection;
 mod enqueue;
 mod fault;
+mod history;
 mod inspect;
 mod lease;
 mod maintain;

@@ -6,6 +6,7 @@ use celeriac_core::{MaintainOptions, Maintenance, Timestamp};
 use rusqlite::{OptionalExtension, params};
 
 use crate::fault::Fault;
+use crate::history;
 use crate::lease::rescue_dead;
 use crate::room::{
     JobRow, bury_damaged, count_ready_gone, delete_job, delete_parked, delete_scheduled, expire, place_job,
@@ -142,6 +143,7 @@ fn prune(transaction: &mut Transaction<'_>, limit: usize, done: &mut Maintenance
         .connection
         .prepare_cached("delete from cancellations where not exists (select 1 from jobs where jobs.id = cancellations.id)")?
         .execute([])?;
+    done.more |= history::prune(transaction, bound)?;
     let queues: Vec<i32> = transaction
         .connection
         .prepare_cached(

@@ -8,11 +8,11 @@ use crate::state::QueueState;
 /// Marks a file as a Celeriac store (`PRAGMA application_id`): "CELR".
 pub(crate) const APPLICATION_ID: i64 = 0x4345_4C52;
 /// The newest schema that this program knows (`PRAGMA user_version`).
-pub(crate) const VERSION: i64 = 3;
+pub(crate) const VERSION: i64 = 4;
 
 /// Each entry takes the schema from its index to the next version. Only additive: an older program of the
 /// previous version may still be running.
-const MIGRATIONS: [&str; VERSION as usize] = [V1, V2, V3];
+const MIGRATIONS: [&str; VERSION as usize] = [V1, V2, V3, V4];
 
 // A job's row has the same columns in every room; `key` orders a room.
 //
@@ -161,6 +161,22 @@ insert into patrol (id, due_at, found) values (1, 0, 0);
 /// Texts about the store that all its users share: see `sample.rs`.
 const V3: &str = "
 create table samples (name text primary key, at integer not null, body text not null) strict, without rowid;
+";
+
+/// Jobs that are done, of queues that keep a history: a row for each batch, `ids` one after the other, between `low` and
+/// `high`.
+const V4: &str = "
+create table history (
+  n integer primary key,
+  at integer not null,
+  queue integer not null,
+  worker text not null,
+  low blob not null,
+  high blob not null,
+  ids blob not null
+) strict;
+create index history_high on history (high);
+create index history_at on history (queue, at);
 ";
 
 /// The newest schema that this program knows.

@@ -3,6 +3,7 @@ use rusqlite::{OptionalExtension, params};
 
 use crate::claim::{by_claim, contains, open_claim, without};
 use crate::fault::Fault;
+use crate::history;
 use crate::room::{JobRow, bury, insert_job, insert_parked, insert_scheduled, take_job};
 use crate::state::{ADOPTED, SUSPECTS, as_ranges, parts, range_bytes};
 use crate::transaction::Transaction;
@@ -46,6 +47,10 @@ pub(crate) fn settle(
                     move_job(transaction, open.queue, key, other, label)?;
                 }
             }
+        }
+        if !done.is_empty() && transaction.queue(open.queue)?.settings.history.is_some() {
+            let label = label_of(transaction, worker, &mut label)?;
+            history::note(transaction, open.queue, label, &done)?;
         }
         finish(transaction, open.queue, &done)?;
         give_back(transaction, open.queue, &released)?;

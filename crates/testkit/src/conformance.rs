@@ -18,6 +18,7 @@ pub use scene::{Scene, eventually};
 pub mod claiming;
 pub mod concurrency;
 pub mod enqueueing;
+pub mod history;
 pub mod leases;
 pub mod limits;
 pub mod listing;
@@ -194,6 +195,10 @@ macro_rules! each_conformance_case {
                 a_fresh_sample_is_shared
                 of_many_who_ask_all_get_figures
                 a_claim_knows_its_time
+            }
+            history {
+                a_finished_job_is_remembered_where_that_is_asked_for
+                a_history_ends_with_its_time
             }
             listing {
                 filters_narrow_a_listing

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use celeriac_core::{
     BoxFuture, Broker, BulkAct, BulkOptions, Cancelled, CheckOptions, CheckReport, ClaimOptions, Claimed,
-    Declared, Details, EnqueueOptions, Enqueued, Error, Filter, Holding, JobId, MaintainOptions, Maintenance,
+    Declared, Details, EnqueueOptions, Enqueued, Error, Filter, Finished, Holding, JobId, MaintainOptions, Maintenance,
     NewJob, Page, PageOptions, QueueChange, QueueName, Receipt, Renewal, Result, SampleOptions, Sampled,
     Settled, Settlement, Stats, TaskInfo, WaitOptions, WorkerId, WorkerInfo,
 };
@@ -195,6 +195,10 @@ impl Broker for ReferenceBroker {
 
     fn declare(&self, queue: QueueName, change: QueueChange) -> BoxFuture<'_, Result<Declared>> {
         self.change("declare a queue", |store, _| store.declare(queue, &change))
+    }
+
+    fn finished(&self, id: JobId) -> BoxFuture<'_, Result<Option<Finished>>> {
+        self.change("look for a finished job", move |store, now| Ok(store.finished(id, now)))
     }
 
     fn find(&self, id: JobId) -> BoxFuture<'_, Result<Option<Details>>> {

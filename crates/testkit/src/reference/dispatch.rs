@@ -299,7 +299,13 @@ impl Store {
             return;
         }
         match verdict {
-            Verdict::Done => self.totals(&job.queue).done += 1,
+            Verdict::Done => {
+                self.totals(&job.queue).done += 1;
+                if self.settings(&job.queue).history.is_some() {
+                    let finished = Finished::new(job.id, job.queue.clone(), label.to_owned(), now);
+                    self.finished.insert(job.id, finished);
+                }
+            }
             Verdict::Park => self.park(job, now),
             Verdict::Reject { reason, failure } => {
                 if let Some(failure) = failure {

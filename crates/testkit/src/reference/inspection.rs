@@ -24,6 +24,12 @@ impl Store {
         Ok(declared)
     }
 
+    pub(crate) fn finished(&self, id: JobId, now: Timestamp) -> Option<Finished> {
+        let finished = self.finished.get(&id)?;
+        let kept = self.queues.get(&finished.queue)?.settings.history?;
+        (finished.at.saturating_add(kept) > now).then(|| finished.clone())
+    }
+
     pub(crate) fn find(&self, id: JobId) -> Option<Details> {
         self.jobs.get(&id).map(|stored| self.details(stored))
     }

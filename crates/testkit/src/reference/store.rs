@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use celeriac_core::{
-    Attempt, AttemptKind, ClaimId, DeadReason, Error, Failure, Job, JobId, Paused, QueueName, QueueSettings,
+    Attempt, AttemptKind, ClaimId, DeadReason, Error, Failure, Finished, Job, JobId, Paused, QueueName, QueueSettings,
     QueueStats, Receipt, Redelivery, Result, Room, Sample, TaskInfo, TaskName, Timestamp, WorkerId,
     WorkerInfo, nearest, redeliver,
 };
@@ -29,6 +29,8 @@ pub(crate) struct Store {
     pub(crate) tasks: BTreeMap<TaskName, TaskInfo>,
     /// Ids that were enqueued with the wish to be remembered.
     pub(crate) remembered: BTreeSet<JobId>,
+    /// Jobs of queues with a history that are done; the newest entry of a job counts.
+    pub(crate) finished: BTreeMap<JobId, Finished>,
     /// Grows whenever a job is parked, so that a waiting worker looks whether it knows the task.
     pub(crate) parkings: u64,
     /// The newest sample.
