@@ -186,3 +186,25 @@ begin
   end loop;
   more := more or pruned >= most or expired >= most;
 end $$;
+
+-- As before, and a row that was closed at the same time as its successor was made does not stay for ever.
+create or replace function @.close_claims(w uuid, qs int[], cs bigint[]) returns void language plpgsql as $$
+declare newest bigint; k @.claims;
+begin
+  for i in 1 .. cardinality(cs) loop
+    select * into k from @.claims c where c.queue = qs[i] and c.claim = cs[i];
+    continue when not found or k.worker <> w or k.closed;
+    continue when exists (select 1 from unnest(k.took_lane, k.took_lo, k.took_hi) as t(lane, lo, hi),
+      lateral (select 1 from @.jobs j where j.queue = qs[i] and j.lane = t.lane and j.seq >= t.lo and j.seq <= t.hi limit 1) j);
+    select c.claim into newest from @.claims c where c.queue = qs[i] order by c.claim desc limit 1;
+    if newest = cs[i] then
+      update @.claims c set closed = true where c.queue = qs[i] and c.claim = cs[i];
+      -- One that was closed while this one was made: nobody comes by it again.
+      if k.prev is not null then delete from @.claims c where c.queue = qs[i] and c.claim = k.prev and c.closed; end if;
+    else
+      delete from @.claims c where c.queue = qs[i] and c.claim = cs[i];
+      -- One that was closed while this one was made.
+      if k.prev is not null then delete from @.claims c where c.queue = qs[i] and c.claim = k.prev and c.closed; end if;
+    end if;
+  end loop;
+end $$;

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use celeriac_core::{
     Attempt, AttemptKind, ClaimId, ClaimOptions, Claimed, DeadReason, EnqueueOptions, Enqueued, Error,
-    Extras, Failure, Holding, Idempotency, Job, JobId, MaintainOptions, Maintenance, NewJob, Overflow,
-    QueueName, Receipt, Renewal, Result, Room, Settled, Settlement, Start, Suspects, Timestamp, Verdict,
-    WaitOptions, WorkerId, WorkerInfo,
+    Extras, Failure, Finished, Holding, Idempotency, Job, JobId, MaintainOptions, Maintenance, NewJob,
+    Overflow, QueueName, Receipt, Renewal, Result, Room, Settled, Settlement, Start, Suspects, Timestamp,
+    Verdict, WaitOptions, WorkerId, WorkerInfo,
 };
 
 use super::store::{ADOPTED, Claim, Place, Registered, Rescued, SUSPECTS, Store, Stored};

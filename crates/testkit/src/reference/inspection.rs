@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use celeriac_core::{
     Attempt, AttemptKind, BulkAct, BulkOptions, Cancelled, CheckOptions, CheckReport, Declared, Details,
-    Error, Failure, Filter, JobId, Page, PageOptions, QueueChange, QueueName, Result, Room, Sample,
+    Error, Failure, Filter, Finished, JobId, Page, PageOptions, QueueChange, QueueName, Result, Room, Sample,
     SampleOptions, Sampled, Stats, StorageFigures, TaskInfo, TaskName, Timestamp, Violation, WorkerStats,
 };
 
