@@ -264,7 +264,8 @@ impl Drop for Victim {
 #[ignore = "no test: a process that another test starts and kills"]
 async fn the_victim_of_the_kill() {
     let Ok(url) = std::env::var(VICTIM) else { return };
-    let (_shutdown, worker) = start(&open(&url).await, Duration::from_secs(1));
+    // Long enough for a busy machine to keep it, short enough to be waited out after the kill.
+    let (_shutdown, worker) = start(&open(&url).await, Duration::from_secs(10));
     worker.await.unwrap();
 }
 
