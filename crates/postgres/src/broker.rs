@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use celeriac_core::{
     BoxFuture, Broker, BulkAct, BulkOptions, Cancelled, CheckOptions, CheckReport, ClaimOptions, Claimed,
-    Declared, Details, EnqueueOptions, Enqueued, Error, Filter, Finished, Holding, JobId, MaintainOptions, Maintenance,
-    NewJob, Page, PageOptions, QueueChange, QueueName, Receipt, Renewal, Result, Room, SampleOptions,
-    Sampled, Settled, Settlement, Stats, Suspects, TaskInfo, Transactions, WaitOptions, WorkerId, WorkerInfo,
+    Declared, Details, EnqueueOptions, Enqueued, Error, Filter, Finished, Holding, JobId, MaintainOptions,
+    Maintenance, NewJob, Page, PageOptions, QueueChange, QueueName, Receipt, Renewal, Result, Room,
+    SampleOptions, Sampled, Settled, Settlement, Stats, Suspects, TaskInfo, Transactions, WaitOptions,
+    WorkerId, WorkerInfo,
 };
 use tokio::sync::RwLock;
 use tokio::task::AbortHandle;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use celeriac_core::{
     BoxFuture, Broker, BulkAct, BulkOptions, Cancelled, CheckOptions, CheckReport, ClaimOptions, Claimed,
-    Declared, Details, EnqueueOptions, Enqueued, Error, Filter, Finished, Holding, JobId, MaintainOptions, Maintenance,
-    NewJob, Page, PageOptions, QueueChange, QueueName, Receipt, Renewal, Result, SampleOptions, Sampled,
-    Settled, Settlement, Stats, TaskInfo, Verdict, WaitOptions, WorkerId, WorkerInfo,
+    Declared, Details, EnqueueOptions, Enqueued, Error, Filter, Finished, Holding, JobId, MaintainOptions,
+    Maintenance, NewJob, Page, PageOptions, QueueChange, QueueName, Receipt, Renewal, Result, SampleOptions,
+    Sampled, Settled, Settlement, Stats, TaskInfo, Verdict, WaitOptions, WorkerId, WorkerInfo,
 };
 use rusqlite::Connection;
 
@@ -18,8 +18,8 @@ use crate::reader::Reader;
 use crate::wake::{Wake, Watcher, has_work};
 use crate::writer::{Clock, Durability, Writer};
 use crate::{
-    check, claim, connection, enqueue, history, inspect, lease, maintain, operate, patrol, queues, sample, schema,
-    settle,
+    check, claim, connection, enqueue, history, inspect, lease, maintain, operate, patrol, queues, sample,
+    schema, settle,
 };
 
 /// The embedded engine: one SQLite file, shared by any number of processes of one machine.

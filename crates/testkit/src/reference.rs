@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use celeriac_core::{
     BoxFuture, Broker, BulkAct, BulkOptions, Cancelled, CheckOptions, CheckReport, ClaimOptions, Claimed,
-    Declared, Details, EnqueueOptions, Enqueued, Error, Filter, Finished, Holding, JobId, MaintainOptions, Maintenance,
-    NewJob, Page, PageOptions, QueueChange, QueueName, Receipt, Renewal, Result, SampleOptions, Sampled,
-    Settled, Settlement, Stats, TaskInfo, WaitOptions, WorkerId, WorkerInfo,
+    Declared, Details, EnqueueOptions, Enqueued, Error, Filter, Finished, Holding, JobId, MaintainOptions,
+    Maintenance, NewJob, Page, PageOptions, QueueChange, QueueName, Receipt, Renewal, Result, SampleOptions,
+    Sampled, Settled, Settlement, Stats, TaskInfo, WaitOptions, WorkerId, WorkerInfo,
 };
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};

@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use celeriac_core::{
-    Attempt, AttemptKind, ClaimId, DeadReason, Error, Failure, Finished, Job, JobId, Paused, QueueName, QueueSettings,
-    QueueStats, Receipt, Redelivery, Result, Room, Sample, TaskInfo, TaskName, Timestamp, WorkerId,
-    WorkerInfo, nearest, redeliver,
+    Attempt, AttemptKind, ClaimId, DeadReason, Error, Failure, Finished, Job, JobId, Paused, QueueName,
+    QueueSettings, QueueStats, Receipt, Redelivery, Result, Room, Sample, TaskInfo, TaskName, Timestamp,
+    WorkerId, WorkerInfo, nearest, redeliver,
 };
 
 /// The lane of jobs that come back from a dead worker: before all priorities.
