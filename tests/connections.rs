@@ -178,11 +178,14 @@ async fn the_host_that_takes_writes_is_found() {
         )
     };
     eventually("a server that takes no writes", || async {
-        // The refusal names what to look at.
-        let opened = Client::connect(&hosts("")).await;
-        opened.err().filter(|error| error.code().as_str() == "read_only")
+        // Settings are read anew at some moment after the request, and hold for sessions that begin then.
+        let session = PostgresOptions::from_url(&standby.url()).unwrap().connect().await.unwrap();
+        let shown = session.query_one("show default_transaction_read_only", &[]).await.unwrap();
+        (shown.get::<_, String>(0) == "on").then_some(())
     })
     .await;
+    let text = refusal(Client::connect(&hosts("")).await);
+    assert!(text.contains("read-only"), "{text}");
     let site = site!().at(&hosts("target_session_attrs=read-write"));
     let client = site.client().await;
     client.enqueue(call("record", &json!({"millis": 0}))).await.unwrap();
