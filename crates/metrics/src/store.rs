@@ -128,9 +128,12 @@ pub fn show_process() {
     }
 }
 
+/// A handle and the figure that it shows.
+type Shown<H, N> = (H, fn(&QueueFigures) -> N);
+
 struct QueueMeters {
-    gauges: Vec<(Gauge, fn(&QueueFigures) -> f64)>,
-    counters: Vec<(Counter, fn(&QueueFigures) -> u64)>,
+    gauges: Vec<Shown<Gauge, f64>>,
+    counters: Vec<Shown<Counter, u64>>,
 }
 
 impl QueueMeters {

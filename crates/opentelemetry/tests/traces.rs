@@ -1,5 +1,6 @@
 //! A trace from the caller through the store to the handler.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use celeriac::prelude::*;
@@ -34,7 +35,7 @@ async fn the_run_continues_the_callers_trace() {
     assert!(stored.job.extras.headers.contains_key("traceparent"), "{:?}", stored.job.extras.headers);
     drop(request);
 
-    let worker = Worker::builder(celeriac.broker().clone(), Registry::collect().unwrap())
+    let worker = Worker::builder(Arc::clone(celeriac.broker()), Registry::collect().unwrap())
         .exit_when_empty(ExitWhenEmpty::Yes)
         .build()
         .unwrap();
