@@ -1,5 +1,7 @@
 //! Metrics, dashboards and alerts as an operator meets them: real workers, a real Prometheus server, real faults.
 
+#![expect(clippy::unwrap_used, reason = "what breaks here is a failure of the test that asked for it")]
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 

@@ -249,7 +249,7 @@ mod tests {
             }
             if let Kind::Histogram(buckets) = metric.kind {
                 assert!(buckets.windows(2).all(|pair| pair[0] < pair[1]), "{name}");
-                assert_eq!(metric.source == Source::Store, false, "a sample has no histograms");
+                assert_ne!(metric.source, Source::Store, "a sample has no histograms");
             }
         }
     }
