@@ -184,9 +184,10 @@ async fn the_host_that_takes_writes_is_found() {
         (shown.get::<_, String>(0) == "on").then_some(())
     })
     .await;
-    let text = refusal(Client::connect(&hosts("")).await);
+    let text = refusal(Client::connect(&hosts("target_session_attrs=any")).await);
     assert!(text.contains("read-only"), "{text}");
-    let site = site!().at(&hosts("target_session_attrs=read-write"));
+    // The default of several hosts.
+    let site = site!().at(&hosts(""));
     let client = site.client().await;
     client.enqueue(call("record", &json!({"millis": 0}))).await.unwrap();
     site.start_worker("--exit-when-empty").ended_well().await;

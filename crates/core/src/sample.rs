@@ -261,7 +261,7 @@ impl QueueFigures {
         self.oldest_due = self.oldest_due.max(other.oldest_due);
         let rate = |mine: &mut Option<f64>, other: Option<f64>| {
             *mine = match (*mine, other) {
-                (Some(mine), Some(other)) => Some(mine + other),
+                (Some(mine), Some(other)) => Some(exact(mine + other)),
                 (mine, other) => mine.or(other),
             };
         };
@@ -275,7 +275,7 @@ impl QueueFigures {
         let weight = 1.0 - (-passed.as_secs_f64() / AVERAGED.as_secs_f64()).exp();
         let follow = |average: Option<f64>, now: u64, then: u64| {
             let rate = now.saturating_sub(then) as f64 / passed.as_secs_f64();
-            Some(average.map_or(rate, |average| average + (rate - average) * weight))
+            Some(exact(average.map_or(rate, |average| average + (rate - average) * weight)))
         };
         self.arrivals_per_second = follow(before.arrivals_per_second, self.enqueued, before.enqueued);
         self.departures_per_second = follow(before.departures_per_second, self.left(), before.left());
@@ -285,6 +285,11 @@ impl QueueFigures {
     const fn left(&self) -> u64 {
         self.done.saturating_add(self.buried).saturating_add(self.cancelled).saturating_add(self.dropped)
     }
+}
+
+/// A millionth more or less means nothing, and such a number is the same after it was written as text and read again.
+fn exact(rate: f64) -> f64 {
+    (rate * 1e6).round() / 1e6
 }
 
 fn count(number: usize) -> u64 {
