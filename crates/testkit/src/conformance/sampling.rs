@@ -1,4 +1,4 @@
-//! Cases of [`Broker::sample`](celeriac_core::Broker::sample), and of the time that a claim carries.
+//! Cases of [`Broker::sample`], and of the time that a claim carries.
 
 #![expect(clippy::unwrap_used, reason = "a broken expectation is the failure that a case reports")]
 
